@@ -22,6 +22,5 @@ mod rootfs;
 // Floor: tools
 pub mod tools;
 
-pub(crate) use layout::quoted;
 pub use options::{Options, Purpose};
 pub use rootfs::{Rootfs, install, unpack_only};

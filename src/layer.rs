@@ -1,5 +1,7 @@
 //! Layer: files that are laid over a root file system, and their sorted tar stream.
 
+pub(crate) mod merge;
+pub(crate) mod reserved;
 pub(crate) mod stream;
 pub(crate) mod tree;
 
@@ -16,6 +18,19 @@ pub struct Layer {
     pub entries: Vec<Entry>,
     /// Hash of its content.
     pub key: Key,
+    /// Where its files come from.
+    pub writer: Writer,
+}
+
+/// Where the files of a layer come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writer {
+    /// A package, whose files a recipe may replace.
+    Package,
+    /// Slipway, whose files a recipe may not replace.
+    Slipway,
+    /// The files of the recipe.
+    Recipe,
 }
 
 /// One path of a layer.
@@ -131,8 +146,8 @@ impl Entry {
 }
 
 impl Layer {
-    /// A layer of these entries; of two entries with the same path the later one is kept. Contents of the host's files
-    /// are hashed into the key.
+    /// A layer of Slipway's with these entries; of two entries with the same path the later one is kept. Contents of the
+    /// host's files are hashed into the key.
     ///
     /// # Errors
     /// If a path is not absolute or not plain, or a file cannot be read.
@@ -145,10 +160,11 @@ impl Layer {
         Ok(Self {
             entries,
             key: key.finish(),
+            writer: Writer::Slipway,
         })
     }
 
-    /// A layer with a given key, for content that follows from the inputs of a cached step.
+    /// A layer of Slipway's with a given key, for content that follows from the inputs of a cached step.
     ///
     /// # Errors
     /// If a path is not absolute or not plain.
@@ -156,7 +172,15 @@ impl Layer {
         Ok(Self {
             entries: sorted(entries)?,
             key,
+            writer: Writer::Slipway,
         })
+    }
+
+    /// The same layer with files of another origin.
+    #[must_use]
+    pub fn of(mut self, writer: Writer) -> Self {
+        self.writer = writer;
+        self
     }
 }
 

@@ -12,6 +12,9 @@ pub mod host;
 pub mod artifact;
 pub mod layer;
 
+// Floor: Slipway's files in the root
+pub mod node_files;
+
 // Floor: archives and registries
 pub mod debian;
 pub mod oci;

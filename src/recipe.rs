@@ -40,12 +40,14 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use image::iscsi::PACKAGE;
 use image::layout::{Architecture, SectorSize, Sizes};
-use image::node::NodeSettings;
+use image::node::{NodeSettings, Role};
 use serde::Serialize;
 
 use crate::artifact;
 use crate::debian::third_party::ThirdParty;
+use crate::node_files::Features;
 
 pub use check::{
     BaseConfig, ContainerImage, DebFile, DebFrom, Debian, FileEntry, FileKind, Image, ImagesFrom,
@@ -310,6 +312,17 @@ impl Recipe {
         match &self.variant {
             Some(variant) => self.path.with_extension(format!("{variant}.lock")),
             None => self.path.with_extension("lock"),
+        }
+    }
+
+    /// What decides which files Slipway writes into the root.
+    #[must_use]
+    pub fn features(&self) -> Features {
+        Features {
+            kubernetes: self.kubernetes.is_some(),
+            etcd: self.containers.contains(&ContainerImage::Etcd)
+                && self.node.role == Role::ControlPlane,
+            iscsi: self.debian.packages.iter().any(|name| name == PACKAGE),
         }
     }
 

@@ -10,9 +10,6 @@ pub mod kubelet;
 // Floor: what the image says of itself
 pub mod identity;
 
-// Floor: what lies over what
-mod merge;
-
 // Floor: what is laid over the packages
 pub mod layers;
 

@@ -259,6 +259,8 @@ pub const REQUESTS_COMMAND: &str = "csr-approve";
 pub const TIMELINE_UNIT: &str = "slipway-timeline.service";
 /// Its subcommand.
 pub const TIMELINE_COMMAND: &str = "timeline";
+/// The units that the init writes at every boot of a node with a kubelet.
+pub const INIT_UNITS: [&str; 4] = [UNIT, CLUSTER_UNIT, ADDONS_UNIT, TIMELINE_UNIT];
 /// The unit of the node-local balancer of the API servers.
 pub const BALANCER_UNIT: &str = "slipway-balancer.service";
 /// Its subcommand.

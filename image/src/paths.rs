@@ -136,6 +136,10 @@ pub const STATE_MARK: &str = ".slipway-state";
 pub const VAR_SEEDED: &str = "var/lib/slipway/seeded";
 /// The name of a node (hostname(5)).
 pub const HOSTNAME: &str = "/etc/hostname";
+/// The folder of Slipway's files in the root.
+pub const SLIPWAY: &str = "/usr/lib/slipway";
+/// What the init executes at the handoff.
+pub const INIT: &core::ffi::CStr = c"/sbin/init";
 /// `slipway-node` in the root: the commands that units run after the handoff.
 pub const NODE_PROGRAM: &str = "/usr/lib/slipway/slipway-node";
 /// The unit that shows the node's status on the consoles.

@@ -4,14 +4,14 @@
 //! is deleted, which frees its memory.
 
 use std::convert::Infallible;
-use std::ffi::{CStr, CString};
+use std::ffi::CString;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use image::paths;
+use image::paths::{self, INIT};
 use image::report::{HANDED_OFF, HANDOFF_LINE, Handoff};
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
@@ -35,8 +35,6 @@ use linux::world::World;
 
 /// How long the end of a killed process is waited for.
 const KILLED: Duration = Duration::from_secs(5);
-/// The next init.
-const INIT: &CStr = c"/sbin/init";
 /// The kernel file systems that the root has bound; the initramfs's own mounts of them are detached.
 const KERNEL_FOLDERS: [&str; 4] = ["dev", "proc", "sys", "run"];
 

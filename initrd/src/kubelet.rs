@@ -12,8 +12,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use image::kubelet::{
     ADDONS_COMMAND, ADDONS_UNIT, AHEAD_COMMAND, BLESS_COMMAND, CLUSTER_COMMAND, CLUSTER_UNIT,
-    CONTAINER, GATE_COMMAND, PERMANENT, PREPARE_COMMAND, ROUTES_UNIT, STATE, TIMELINE_COMMAND,
-    TIMELINE_UNIT, UNIT,
+    CONTAINER, GATE_COMMAND, INIT_UNITS, PERMANENT, PREPARE_COMMAND, ROUTES_UNIT, STATE,
+    TIMELINE_COMMAND, TIMELINE_UNIT, UNIT,
 };
 use image::paths::{CLUSTER, NODE_PROGRAM, RUN_KUBELET_BUNDLE};
 use linux::mount::folder;
@@ -24,6 +24,13 @@ use crate::root::Root;
 
 /// Units of this boot.
 const UNITS: &str = "/run/systemd/system";
+/// The texts of [`INIT_UNITS`].
+const TEXTS: [&str; INIT_UNITS.len()] = [
+    include_str!("kubelet/kubelet.service"),
+    include_str!("kubelet/slipway-cluster.service"),
+    include_str!("kubelet/slipway-addons.service"),
+    include_str!("kubelet/slipway-timeline.service"),
+];
 /// The target that starts it.
 const TARGET: &str = "multi-user.target";
 
@@ -51,18 +58,7 @@ fn install_unit(world: &World, sysroot: &Path) -> Result<bool> {
     let wants = units.join(format!("{TARGET}.wants"));
     folder(&wants, 0o755)?;
     let enabled = !is_disabled(sysroot);
-    for (name, text) in [
-        (UNIT, include_str!("kubelet/kubelet.service")),
-        (
-            CLUSTER_UNIT,
-            include_str!("kubelet/slipway-cluster.service"),
-        ),
-        (ADDONS_UNIT, include_str!("kubelet/slipway-addons.service")),
-        (
-            TIMELINE_UNIT,
-            include_str!("kubelet/slipway-timeline.service"),
-        ),
-    ] {
+    for (name, text) in INIT_UNITS.into_iter().zip(TEXTS) {
         let file = units.join(name);
         fs::write(&file, filled(text)).with_context(|| format!("writing {}", file.display()))?;
         if enabled {

@@ -5,22 +5,22 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use image::paths::{FACTORY, VAR_LINKS};
 
 use crate::host::cache::remove;
 use crate::layer::SET_ID;
+use crate::layer::merge::quoted;
+use crate::node_files::{MTAB, PACKAGES_SEED, UPDATED};
 
-/// The `tmpfiles.d` lines that create `/var` on first boot.
-const SEED: &str = "usr/lib/tmpfiles.d/slipway-var.conf";
 /// Folder of the packages' `tmpfiles.d` files.
 const TMPFILES: &str = "usr/lib/tmpfiles.d";
 const HOSTS: &str = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n";
-/// Content of `/etc/.updated`, which marks `/etc` as up to date with `/usr`: without it systemd would repeat on first
+/// Content of [`UPDATED`], which marks `/etc` as up to date with `/usr`: without it systemd would repeat on first
 /// boot the work of the build. Both have the same time in the image, which counts as up to date.
-const UPDATED: &str = "# Made by the build, see systemd-update-done.service(8).\n";
+const MADE: &str = "# Made by the build, see systemd-update-done.service(8).\n";
 /// Mount points of a node at the top level.
 const PLACES: &[&str] = &["boot", "efi", "proc", "sys", "dev", "run", "tmp", "var"];
 
@@ -104,7 +104,7 @@ fn seed(root: &Path) -> Result<()> {
     fs::create_dir(&var)?;
     fs::set_permissions(&var, Permissions::from_mode(0o755))?;
     fs::create_dir_all(root.join(TMPFILES))?;
-    fs::write(root.join(SEED), lines).context("writing the seed of /var")
+    fs::write(below(root, PACKAGES_SEED), lines).context("writing the seed of /var")
 }
 
 /// Paths that the packages' lines create.
@@ -174,22 +174,23 @@ fn seed_folder(
     Ok(())
 }
 
-/// A path in the syntax of tmpfiles.d(5): specifiers and spaces escaped.
-pub(crate) fn quoted(path: &str) -> String {
-    path.replace('\\', "\\\\")
-        .replace('%', "%%")
-        .replace(' ', "\\x20")
+/// A path of the image in the tree.
+fn below(root: &Path, path: &str) -> PathBuf {
+    root.join(path.trim_start_matches('/'))
 }
 
 fn etc(root: &Path) -> Result<()> {
     let etc = root.join("etc");
     fs::write(etc.join("hosts"), HOSTS)?;
-    fs::write(etc.join(".updated"), UPDATED)?;
-    for (name, target) in [
-        ("mtab", "../proc/self/mounts"),
-        ("resolv.conf", "../run/systemd/resolve/stub-resolv.conf"),
+    fs::write(below(root, UPDATED), MADE)?;
+    for (link, target) in [
+        (MTAB, "../proc/self/mounts"),
+        (
+            "/etc/resolv.conf",
+            "../run/systemd/resolve/stub-resolv.conf",
+        ),
     ] {
-        let link = etc.join(name);
+        let link = below(root, link);
         remove(&link)?;
         symlink(target, link)?;
     }
@@ -250,7 +251,7 @@ mod tests {
             let meta = fs::metadata(&root).unwrap();
             (meta.uid(), meta.gid())
         };
-        let lines = fs::read_to_string(root.join(SEED)).unwrap();
+        let lines = fs::read_to_string(below(&root, PACKAGES_SEED)).unwrap();
         for line in [
             format!("d /var/roothome 0700 {uid} {gid} -"),
             format!(

@@ -27,6 +27,10 @@ mod units;
 // Floor: what the files of a recipe hold
 mod addons;
 mod cluster_object;
+mod containerd;
+
+// Floor: what Slipway writes
+mod reserved;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -170,7 +174,9 @@ pub(super) fn recipe(
     let image = check.image(&image);
     let debian = check.debian(debian);
     let kernel = check.kernel(kernel);
-    let files = files::check(&mut check, &overlay, &files);
+    let (files, places): (Vec<FileEntry>, Vec<Place>) = files::check(&mut check, &overlay, &files)
+        .into_iter()
+        .unzip();
     addons::check(&mut check, &files);
     let units = check.units(units);
     let kubernetes = kubernetes.map(|raw| kubernetes::check(&mut check, raw));
@@ -183,11 +189,11 @@ pub(super) fn recipe(
     check.sectors(&artifacts, sector);
     let root = root::check(&mut check, &root);
     let (containers, images_from, prebuilt) = check.containers(containers);
-    Some(Recipe {
+    let recipe = Recipe {
         path: path.to_owned(),
         variant,
-        parts: mistakes.recipes().cloned().collect(),
-        places: Places::new(mistakes, tree),
+        parts: check.mistakes.recipes().cloned().collect(),
+        places: Places::new(check.mistakes, tree),
         image,
         debian,
         kernel,
@@ -203,7 +209,9 @@ pub(super) fn recipe(
         containers,
         images_from,
         prebuilt,
-    })
+    };
+    reserved::check(&mut check, &recipe, &places);
+    Some(recipe)
 }
 
 /// The mistake of a variant's name, which is part of an image's and of a file's.

@@ -194,22 +194,29 @@ impl Mistakes {
         out.join("\n\n")
     }
 
+    /// Path, line and column (in characters) of a position, lines and columns from 1.
+    fn coordinates(&self, place: &Place) -> (String, usize, usize) {
+        let (path, text) = &self.files[place.file];
+        let before = text.get(..place.start).unwrap_or(text);
+        let line = before.rsplit('\n').next().unwrap_or_default();
+        let lines = before.matches('\n').count();
+        let column = line.chars().count() + 1;
+        (path.display().to_string(), lines + 1, column)
+    }
+
+    /// A position as `path:line:column`.
+    pub(super) fn position(&self, place: &Place) -> String {
+        let (path, line, column) = self.coordinates(place);
+        format!("{path}:{line}:{column}")
+    }
+
     /// Every mistake as an object for programs: `file`, `line` and `column` from 1 (in characters), `found`, `expected`,
     /// `suggestion`; `null` where there is none.
     #[must_use]
     pub fn objects(&self) -> Vec<Value> {
         let object = |mistake: &Mistake| {
-            let place = mistake.place.as_ref().map(|place| {
-                let (path, text) = &self.files[place.file];
-                let before = text.get(..place.start).unwrap_or(text);
-                let line = before.rsplit('\n').next().unwrap_or_default();
-                let lines = before.matches('\n').count();
-                (
-                    path.display().to_string(),
-                    lines + 1,
-                    line.chars().count() + 1,
-                )
-            });
+            let place = mistake.place.as_ref();
+            let place = place.map(|place| self.coordinates(place));
             let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
             json!({
                 "file": place.as_ref().map(|(file, ..)| file),

@@ -1,5 +1,6 @@
 //! Complete recipes: those of this repository, the rules of `extends`, and a recipe with every mistake.
 
+mod reserved;
 mod variants;
 
 use std::fs;

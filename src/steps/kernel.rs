@@ -16,7 +16,7 @@ use crate::host::session::Session;
 use crate::host::tree;
 use crate::install;
 use crate::install::tools::Tools;
-use crate::layer::{Entry, Layer};
+use crate::layer::{Entry, Layer, Writer};
 use crate::lock::LockedRecipe;
 use crate::recipe::{Mistake, Recipe, SET_KERNEL};
 
@@ -123,7 +123,8 @@ pub fn unpack(session: &Session, tools: &Tools, debs: &[Deb]) -> Result<Kernel> 
         }
         // Links there lead to headers, which are not in the image.
     }
-    let layer = Layer::with_key(entries, key.clone())?;
+    // A recipe may bring further modules, and with them depmod's files.
+    let layer = Layer::with_key(entries, key.clone())?.of(Writer::Package);
     let vmlinuz = made.path.join(format!("boot/vmlinuz-{release}"));
     let size = fs::metadata(&vmlinuz)
         .with_context(|| format!("reading {}", vmlinuz.display()))?

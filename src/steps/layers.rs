@@ -2,9 +2,7 @@
 
 mod credential_providers;
 mod found;
-mod iscsi;
 mod modules;
-mod node;
 mod overlay;
 mod words;
 
@@ -18,11 +16,12 @@ use super::kubelet::Kubelet;
 use crate::NODE_PROGRAM;
 use crate::host::session::Session;
 use crate::install::Rootfs;
-use crate::layer::{Entry, Layer};
+use crate::layer::Layer;
 use crate::lock::LockedRecipe;
+use crate::node_files::{self, Contents};
 
-/// The layers of the root: the kernel's modules, `os-release`, the node's files, the kubelet, and last the recipe's
-/// files, so that a user's file replaces every other.
+/// The layers of the root: the kernel's modules, the node's files, the kubelet, and last the recipe's files, which replace
+/// those of packages and are refused where Slipway has one, and the links of its units.
 ///
 /// # Errors
 /// If a file cannot be read; all words of the recipe that name what the packages and the kernel do not have, as
@@ -36,17 +35,16 @@ pub fn collect(
     kubelet: &Kubelet,
 ) -> Result<Vec<Layer>> {
     let (cache, recipe) = (&session.cache, &locked.recipe);
-    let os_release = Entry::file("/usr/lib/os-release", 0o644, identity.os_release.as_str());
+    let contents = Contents {
+        program: NODE_PROGRAM,
+        os_release: &identity.os_release,
+    };
+    let node = node_files::entries(recipe.features(), contents);
     // Later layers win, so the order is the precedence.
-    let mut layers = vec![
-        kernel.layer.clone(),
-        Layer::new(cache, vec![os_release])?,
-        node::layer(cache, recipe, NODE_PROGRAM)?,
-        Layer::new(cache, iscsi::entries(recipe))?,
-    ];
+    let mut layers = vec![kernel.layer.clone(), Layer::new(cache, node)?];
     layers.extend(kubelet.layers.iter().cloned());
     let below = Found::below(rootfs, &layers)?;
     let with_files = words::check(recipe, rootfs, kernel, &below)?;
-    layers.push(overlay::layer(cache, recipe, &below, &with_files)?);
+    layers.extend(overlay::layers(cache, recipe, &below, &with_files)?);
     Ok(layers)
 }

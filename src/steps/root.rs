@@ -4,6 +4,7 @@
 //! path below a removed folder) and streamed to `mkfs.erofs --tar=f`: the tree is never written to the disk as files.
 
 mod kubelet;
+mod reserved;
 mod set_id;
 
 use std::fs::{self, File};
@@ -24,7 +25,6 @@ use crate::layer::stream::{Form, Stream};
 use crate::layer::{Entry, Kind, Layer, Source};
 use crate::lock::LockedRecipe;
 use crate::recipe::RootOptions;
-use crate::steps::merge;
 
 const EROFS: &str = "root.erofs";
 const VERITY: &str = "root.verity";
@@ -55,7 +55,7 @@ pub fn seal(
     layers: &[Layer],
 ) -> Result<Root> {
     let (options, epoch) = (&locked.recipe.root, locked.lock.epoch);
-    let mut key = Key::of("root", 3)
+    let mut key = Key::of("root", 4)
         .key("tools", &tools.key)
         .key("rootfs", &rootfs.key)
         .value("options", options)?
@@ -67,7 +67,7 @@ pub fn seal(
     let step = session.progress.step("root");
     let made = session.cache.step("root", &key, |folder| {
         let base = set_id::removed(rootfs.entries(), &options.set_uid);
-        let entries: Vec<Entry> = merge::merge(&base, layers)?.into_values().collect();
+        let entries = reserved::merged(&locked.recipe, &base, layers)?;
         kubelet::check(&entries)?;
         let erofs = folder.join(EROFS);
         format(tools, &entries, folder, options, &key, epoch)?;

@@ -63,6 +63,9 @@ pub struct FileEntry {
     pub user: String,
     /// Name or number of the group.
     pub group: String,
+    /// Where the recipe has it, for messages: file, line and column, and the folder of `overlay.trees`.
+    #[serde(skip)]
+    pub origin: String,
 }
 
 /// Kind and content of a path.
@@ -81,17 +84,23 @@ pub enum FileKind {
     Remove,
 }
 
+/// The files, and the place of each in the recipe.
 pub(super) fn check(
     check: &mut Check<'_>,
     overlay: &RawOverlay,
     files: &BTreeMap<String, RawFile>,
-) -> Vec<FileEntry> {
+) -> Vec<(FileEntry, Place)> {
     let mut all = BTreeMap::new();
     check.unique("overlay.trees");
     let items = check.find("overlay.trees").map_or(&[][..], Node::items);
     for (tree, item) in overlay.trees.iter().zip(items) {
         let folder = check.host_path(&item.place, tree);
-        if let Err(error) = lay_over(&folder, &mut all) {
+        let origin = format!("{}, folder {tree}", check.mistakes.position(&item.place));
+        let mut add = |path: String, kind, mode| {
+            let entry = entry_of(&path, kind, mode, &origin);
+            all.insert(path, (entry, item.place.clone()));
+        };
+        if let Err(error) = lay_over(&folder, &mut add) {
             check.add(Mistake::at(
                 &item.place,
                 format!("{error:#}"),
@@ -107,9 +116,9 @@ pub(super) fn check(
     all.into_values().collect()
 }
 
-/// Adds the content of a folder of the building host. Only empty folders are added, so that a
+/// Adds the content of a folder of the building host by `add`: path, kind and mode. Only empty folders are added, so that a
 /// folder of the image keeps its owner and mode.
-fn lay_over(folder: &Path, all: &mut BTreeMap<String, FileEntry>) -> Result<()> {
+fn lay_over(folder: &Path, add: &mut dyn FnMut(String, FileKind, u32)) -> Result<()> {
     let mut items = tree::walk(folder)?.into_iter().peekable();
     while let Some(item) = items.next() {
         let (kind, mode) = if item.meta.is_symlink() {
@@ -130,19 +139,19 @@ fn lay_over(folder: &Path, all: &mut BTreeMap<String, FileEntry>) -> Result<()> 
         } else {
             bail!("{} is not a file, folder or link", item.path.display());
         };
-        let entry = entry_of(&item.inside, kind, mode);
-        all.insert(item.inside, entry);
+        add(item.inside, kind, mode);
     }
     Ok(())
 }
 
-fn entry_of(path: &str, kind: FileKind, mode: u32) -> FileEntry {
+fn entry_of(path: &str, kind: FileKind, mode: u32, origin: &str) -> FileEntry {
     FileEntry {
         path: path.to_owned(),
         kind,
         mode,
         user: "root".to_owned(),
         group: "root".to_owned(),
+        origin: origin.to_owned(),
     }
 }
 
@@ -152,7 +161,7 @@ fn source_mode(path: &Path) -> std::io::Result<u32> {
     Ok(if executable { 0o755 } else { 0o644 })
 }
 
-fn file(check: &mut Check<'_>, path: &str, raw: &RawFile) -> Option<FileEntry> {
+fn file(check: &mut Check<'_>, path: &str, raw: &RawFile) -> Option<(FileEntry, Place)> {
     let entry = check.tree.entry("files")?.node.entry(path)?;
     let (key, node) = (entry.key.clone(), &entry.node);
     if let Some((found, expected)) = bad_path(path) {
@@ -163,13 +172,15 @@ fn file(check: &mut Check<'_>, path: &str, raw: &RawFile) -> Option<FileEntry> {
         Some(given) => mode(check, given),
         None => Some(default),
     };
-    Some(FileEntry {
+    let entry = FileEntry {
         path: path.to_owned(),
         kind,
         mode: mode?,
         user: owner(check, raw.user.as_ref(), node.at(&["user"])),
         group: owner(check, raw.group.as_ref(), node.at(&["group"])),
-    })
+        origin: check.mistakes.position(&key),
+    };
+    Some((entry, key))
 }
 
 /// The kind of the entry and its default mode.

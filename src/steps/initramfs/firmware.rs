@@ -14,8 +14,8 @@ use anyhow::{Context, Result};
 use image::modules::matches;
 
 use crate::format::cpio;
+use crate::layer::merge::{Tree, merge, resolve};
 use crate::layer::{Entry, Kind, Layer, Source};
-use crate::steps::merge::{Tree, merge, resolve};
 
 /// The folder in the root.
 const ROOT: &str = "/usr/lib/firmware";
@@ -76,7 +76,7 @@ impl Firmware {
             return Ok(Self::default());
         }
         Ok(Self {
-            tree: merge(packages, layers)?,
+            tree: merge(packages, layers, &[])?.tree,
         })
     }
 

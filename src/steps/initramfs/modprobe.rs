@@ -114,6 +114,7 @@ mod tests {
             mode: 0o644,
             user: "root".to_owned(),
             group: "root".to_owned(),
+            origin: String::new(),
         }
     }
 

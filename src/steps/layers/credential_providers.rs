@@ -9,8 +9,8 @@ use image::kubelet::{CREDENTIAL_PROVIDER_PROGRAMS, CREDENTIAL_PROVIDERS};
 
 use super::found::Found;
 use crate::layer::Kind;
+use crate::layer::merge::resolve;
 use crate::recipe::{FileKind, Mistake, Mistakes, Place, Recipe};
-use crate::steps::merge::resolve;
 
 /// Adds the mistakes of the configuration, if the tree has one.
 pub(super) fn check(recipe: &Recipe, with_files: &Found, mistakes: &mut Mistakes) {

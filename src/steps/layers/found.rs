@@ -8,8 +8,8 @@ use std::os::unix::fs::FileExt as _;
 use anyhow::Result;
 
 use crate::install::Rootfs;
+use crate::layer::merge::{self, Tree, resolve};
 use crate::layer::{Entry, Kind, Layer, Source};
-use crate::steps::merge::{self, Tree, resolve};
 
 /// Folder of the links that enable units.
 pub(super) const ENABLED: &str = "/etc/systemd/system";
@@ -34,7 +34,7 @@ impl Found {
     /// # Errors
     /// If the layers do not fit over the packages.
     pub(super) fn below(rootfs: &Rootfs, layers: &[Layer]) -> Result<Self> {
-        Ok(Self::of(merge::merge(rootfs.entries(), layers)?))
+        Ok(Self::of(merge::merge(rootfs.entries(), layers, &[])?.tree))
     }
 
     fn of(tree: Tree) -> Self {
@@ -164,7 +164,7 @@ pub(super) mod tests {
     /// A tree of these entries.
     pub(in crate::steps::layers) fn found(entries: Vec<Entry>) -> Found {
         let layer = Layer::with_key(entries, Key::of("test", 1).finish()).unwrap();
-        Found::of(merge::merge(&[], &[layer]).unwrap())
+        Found::of(merge::merge(&[], &[layer], &[]).unwrap().tree)
     }
 
     #[test]

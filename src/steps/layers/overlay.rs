@@ -1,4 +1,4 @@
-//! The recipe's layer: its files, and the links that enable, disable and mask units.
+//! The recipe's layers: its files, and the links that enable, disable and mask units.
 
 use std::collections::BTreeMap;
 
@@ -6,40 +6,42 @@ use anyhow::{Context, Result, bail};
 
 use super::found::{ENABLED, Found, template};
 use crate::host::cache::Cache;
-use crate::layer::{Entry, Kind, Layer, Source};
+use crate::layer::{Entry, Kind, Layer, Source, Writer};
+use crate::node_files::PRESET;
 use crate::recipe::{FileEntry, FileKind, Recipe};
 
-/// Path of the recipe's presets: it sorts before every package's (systemd.preset(5)).
-const PRESET: &str = "/usr/lib/systemd/system-preset/00-slipway.preset";
-
-/// Files, and links that enable, disable and mask units. `below` is without the recipe's files, `with_files` with them;
-/// [`super::words`] has checked all names.
+/// The layer of the files, and that of the links that enable, disable and mask units. `below` is without the recipe's files, `with_files`
+/// with them; [`super::words`] has checked all names.
 ///
 /// # Errors
 /// If a file cannot be read.
-pub(super) fn layer(
+pub(super) fn layers(
     cache: &Cache,
     recipe: &Recipe,
     below: &Found,
     with_files: &Found,
-) -> Result<Layer> {
-    let mut entries = files(&recipe.files, below)?;
+) -> Result<[Layer; 2]> {
+    let entries = files(&recipe.files, below)?;
+    let mut links = Vec::new();
     for unit in &recipe.units.enable {
         let text = with_files.unit(unit);
         let text = text.with_context(|| format!("there is no unit {unit}"))?;
-        entries.extend(enable(unit, &String::from_utf8_lossy(&text)));
+        links.extend(enable(unit, &String::from_utf8_lossy(&text)));
     }
     for unit in &recipe.units.disable {
-        entries.extend(below.links_to(unit).into_iter().map(Entry::remove));
+        links.extend(below.links_to(unit).into_iter().map(Entry::remove));
     }
     for unit in &recipe.units.mask {
-        entries.push(Entry::symlink(format!("{ENABLED}/{unit}"), "/dev/null"));
+        links.push(Entry::symlink(format!("{ENABLED}/{unit}"), "/dev/null"));
     }
     let preset = preset(recipe);
     if !preset.is_empty() {
-        entries.push(Entry::file(PRESET, 0o644, preset));
+        links.push(Entry::file(PRESET, 0o644, preset));
     }
-    Layer::new(cache, entries)
+    Ok([
+        Layer::new(cache, entries)?.of(Writer::Recipe),
+        Layer::new(cache, links)?,
+    ])
 }
 
 /// The recipe's files. A user or group that is not there has number 0.

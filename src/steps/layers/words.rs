@@ -6,11 +6,11 @@ use anyhow::Result;
 use super::found::Found;
 use super::{credential_providers, modules, overlay};
 use crate::install::Rootfs;
+use crate::layer::merge;
 use crate::layer::{Entry, Kind};
 use crate::recipe::{FileEntry, FileKind, Mistake, Mistakes, Recipe, nearest};
 use crate::steps::kernel::Kernel;
 use crate::steps::kernel::catalogue::Catalogue;
-use crate::steps::merge;
 
 /// Kinds of units that systemd or its generators make at boot: an image has no files of them.
 const MADE_AT_BOOT: [&str; 6] = ["automount", "device", "mount", "scope", "slice", "swap"];
@@ -283,7 +283,7 @@ pub(super) mod tests {
              [files.'/usr/bin/tol']\nremove = true\n\
              [files.'/usr/lib/gone/thing']\nremove = true\n\
              [files.'/var/lib/x']\nremove = true\n\
-             [files.'/usr/bin']\ncontent = ''\n\
+             [files.'/usr/share/moved.d']\ncontent = ''\n\
              [files.'/etc/x']\ncontent = ''\nuser = 'sshdd'\ngroup = 'wheel'\n",
         );
         for expected in [
@@ -300,7 +300,7 @@ pub(super) mod tests {
             "did you mean `/usr/bin/tool`?",
             "did you mean `/usr/share/moved.d/thing`?",
             "/var is another partition",
-            "/usr/bin cannot be put there",
+            "/usr/share/moved.d cannot be put there",
             "the image has no user `sshdd`\n  --> /a.toml:23:8\n",
             "did you mean `sshd`?",
             "the image has no group `wheel`",

@@ -7,8 +7,8 @@ use anyhow::{Result, ensure};
 use image::container_lint;
 use image::paths::KUBELET_ROOTFS;
 
+use crate::layer::merge::{Tree, resolve};
 use crate::layer::{Entry, Kind};
-use crate::steps::merge::{Tree, resolve};
 
 /// Checks the container, if the tree has one.
 ///

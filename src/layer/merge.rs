@@ -6,21 +6,34 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail};
 use image::paths::FACTORY;
 
-use crate::layer::{Entry, Kind, Layer};
+use super::reserved::{Refused, Reserved};
+use super::{Entry, Kind, Layer, Writer};
 
 /// The `tmpfiles.d` file that copies the layers' content of `/var`. The packages' lines are in another file.
-const SEED: &str = "/usr/lib/tmpfiles.d/slipway-layers.conf";
+pub(crate) const SEED: &str = "/usr/lib/tmpfiles.d/slipway-layers.conf";
 /// Maximum number of links in one path, as in the kernel; more are a loop.
 const LINKS: usize = 40;
 
 /// Entries by path.
-pub(super) type Tree = BTreeMap<String, Entry>;
+pub(crate) type Tree = BTreeMap<String, Entry>;
 
-/// Merges the layers into the base.
+/// Layers laid over a base.
+#[derive(Debug)]
+pub(crate) struct Merged {
+    /// The result, without the refused entries.
+    pub(crate) tree: Tree,
+    /// Entries of the recipe that would harm Slipway's.
+    pub(crate) refused: Vec<Refused>,
+    /// Those that do not fit over the other layers, and why.
+    pub(crate) conflicts: Vec<(String, String)>,
+}
+
+/// Merges the layers into the base. A path of a layer of Slipway's is reserved for the layers after it, and so are the
+/// paths of `fixed`. All entries of the recipe that cannot be laid are in the result, which is incomplete then.
 ///
 /// # Errors
-/// If an entry would lie below a file or in the place of a folder, or a hard link's target is not a file.
-pub(super) fn merge(base: &[Entry], layers: &[Layer]) -> Result<Tree> {
+/// If an entry of another layer would lie below a file or in the place of a folder, or a hard link's target is not a file.
+pub(crate) fn merge(base: &[Entry], layers: &[Layer], fixed: &[String]) -> Result<Merged> {
     let mut tree: Tree = BTreeMap::new();
     for entry in base {
         let mut entry = entry.clone();
@@ -29,10 +42,30 @@ pub(super) fn merge(base: &[Entry], layers: &[Layer]) -> Result<Tree> {
         entry.kind = kind;
         tree.insert(entry.path.clone(), entry);
     }
-    let mut seed = String::new();
+    let mut reserved = Reserved::default();
+    for path in fixed {
+        reserved.add_path(resolve(&tree, path, false)?);
+    }
+    let (mut seed, mut refused, mut conflicts) = (String::new(), Vec::new(), Vec::new());
     for layer in layers {
+        let is_recipe = layer.writer == Writer::Recipe;
         for entry in &layer.entries {
-            lay(&mut tree, entry, &mut seed).with_context(|| format!("laying {}", entry.path))?;
+            if is_recipe {
+                let place = resolve(&tree, &entry.path, follow_last(entry))?;
+                if let Some(found) = reserved.refuse(entry, &place) {
+                    refused.push(found);
+                    continue;
+                }
+            }
+            let laid = lay(&mut tree, entry, &mut seed);
+            match laid.with_context(|| format!("laying {}", entry.path)) {
+                Ok(place) if layer.writer == Writer::Slipway => reserved.add(place, &entry.kind),
+                Ok(_) => {}
+                Err(error) if is_recipe => {
+                    conflicts.push((entry.path.clone(), format!("{error:#}")));
+                }
+                Err(error) => return Err(error),
+            }
         }
     }
     if !seed.is_empty() {
@@ -41,7 +74,11 @@ pub(super) fn merge(base: &[Entry], layers: &[Layer]) -> Result<Tree> {
     }
     tree.entry("/".into())
         .or_insert_with(|| Entry::directory("/", 0o755));
-    Ok(tree)
+    Ok(Merged {
+        tree,
+        refused,
+        conflicts,
+    })
 }
 
 /// A hard link is replaced by its target's content; `write` finds links of the base again by their common range.
@@ -55,20 +92,25 @@ fn content(tree: &Tree, kind: &Kind, place: impl Fn(&str) -> String) -> Result<K
     }
 }
 
-/// Lays one entry over a tree; `seed` gets the line that copies it to `/var`, if it goes there.
+/// Whether a link at the entry's own path is followed: a folder is laid over that which a link leads to.
+fn follow_last(entry: &Entry) -> bool {
+    entry.kind == Kind::Directory
+}
+
+/// Lays one entry, and gives its path with the links in it followed; `seed` gets the line that copies it to `/var`, if it goes there.
 ///
 /// # Errors
 /// As [`merge`].
-pub(super) fn lay(tree: &mut Tree, entry: &Entry, seed: &mut String) -> Result<()> {
-    let follow_last = entry.kind == Kind::Directory;
+pub(crate) fn lay(tree: &mut Tree, entry: &Entry, seed: &mut String) -> Result<String> {
     let mut entry = Entry {
-        path: resolve(tree, &entry.path, follow_last)?,
+        path: resolve(tree, &entry.path, follow_last(entry))?,
         ..entry.clone()
     };
     if entry.kind == Kind::Remove {
         remove(tree, &entry.path);
-        return Ok(());
+        return Ok(entry.path);
     }
+    let place = entry.path.clone();
     entry.kind = content(tree, &entry.kind, |target| {
         let place = resolve(tree, target, false).unwrap_or_else(|_| target.to_owned());
         if tree.contains_key(&place) {
@@ -79,24 +121,32 @@ pub(super) fn lay(tree: &mut Tree, entry: &Entry, seed: &mut String) -> Result<(
     })?;
     if entry.path.starts_with("/var/") {
         let Some(line) = line(&entry)? else {
-            return Ok(());
+            return Ok(place);
         };
         seed.push_str(&line);
         if !matches!(entry.kind, Kind::File(_)) {
-            return Ok(());
+            return Ok(place);
         }
         entry.path = format!("{FACTORY}{}", entry.path);
     }
-    put(tree, entry)
+    put(tree, entry)?;
+    Ok(place)
+}
+
+/// A path in the syntax of tmpfiles.d(5): specifiers and spaces escaped.
+pub(crate) fn quoted(path: &str) -> String {
+    path.replace('\\', "\\\\")
+        .replace('%', "%%")
+        .replace(' ', "\\x20")
 }
 
 /// The tmpfiles.d line for an entry below `/var`.
 fn line(entry: &Entry) -> Result<Option<String>> {
-    let path = crate::install::quoted(&entry.path);
+    let path = quoted(&entry.path);
     let (mode, uid, gid) = (entry.mode, entry.uid, entry.gid);
     Ok(Some(match &entry.kind {
         Kind::Directory => format!("d {path} {mode:04o} {uid} {gid} -\n"),
-        Kind::Symlink(target) => format!("L {path} - - - - {}\n", crate::install::quoted(target)),
+        Kind::Symlink(target) => format!("L {path} - - - - {}\n", quoted(target)),
         Kind::File(_) => format!("C {path} {mode:04o} {uid} {gid} - {FACTORY}{path}\n"),
         Kind::Remove => return Ok(None),
         Kind::HardLink(_) => bail!("a hard link that was not resolved"),
@@ -145,7 +195,7 @@ fn remove(tree: &mut Tree, path: &str) {
 }
 
 /// Where a path leads when the links in it are followed; the last part only if asked.
-pub(super) fn resolve(tree: &Tree, path: &str, last: bool) -> Result<String> {
+pub(crate) fn resolve(tree: &Tree, path: &str, last: bool) -> Result<String> {
     let mut todo: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
     let mut done = String::new();
     let mut links = 0;
@@ -211,7 +261,7 @@ mod tests {
 
     fn merged(entries: Vec<Entry>) -> Result<Tree> {
         let layer = Layer::with_key(entries, Key::of("test", 1).finish())?;
-        let merged = merge(&base(), &[layer])?;
+        let merged = merge(&base(), &[layer], &[])?.tree;
         let is_own = |(path, entry): (&String, &Entry)| *path == entry.path;
         assert!(merged.iter().all(is_own), "{merged:?}");
         Ok(merged)

@@ -1,41 +1,102 @@
-//! The layer of the node around the kubelet: configuration of containerd and the kubelet, etcd's static pod, and
-//! `slipway-node`, whose commands the units run.
+//! The files that Slipway itself writes into the root, as far as they follow from the recipe alone: configuration of containerd
+//! and the kubelet, etcd's static pod, `slipway-node`, and the units that run its commands.
+//!
+//! The build lays them over the packages, and the check of a recipe refuses files at their paths: both ask [`entries`].
 
-use anyhow::Result;
+mod instead;
+mod iscsi;
+
+pub(crate) use instead::{instead, refusal};
+
 use image::kubelet::{
     ADMIN_KUBECONFIG, BALANCER_COMMAND, BALANCER_UNIT, CERTS_COMMAND, CERTS_TIMER, CERTS_UNIT,
-    CLUSTER_UNIT, CONFIG, CREDENTIAL_PROVIDER_PROGRAMS, ETCD_IMAGE, ETCD_POD, FOLDERS, KUBECONFIG,
-    PAUSE_IMAGE, REQUESTS_COMMAND, REQUESTS_TIMER, REQUESTS_UNIT, ROUTES_COMMAND, ROUTES_TIMER,
-    ROUTES_UNIT, RUN_LOGIN_LIMIT, RUNTIME_SOCKET, SHUTDOWN_CRITICAL_SECONDS,
+    CLUSTER_UNIT, CONFIG, CREDENTIAL_PROVIDER_PROGRAMS, ETCD_IMAGE, ETCD_POD, FOLDERS, INIT_UNITS,
+    KUBECONFIG, PAUSE_IMAGE, REQUESTS_COMMAND, REQUESTS_TIMER, REQUESTS_UNIT, ROUTES_COMMAND,
+    ROUTES_TIMER, ROUTES_UNIT, RUN_LOGIN_LIMIT, RUNTIME_SOCKET, SHUTDOWN_CRITICAL_SECONDS,
     SHUTDOWN_GRACE_SECONDS, STATIC_PODS, UNIT,
 };
-use image::node::Role;
 use image::paths::{
-    CLUSTER, CONSOLE_COMMAND, CONSOLE_UNIT, ETCD, METADATA_COMMAND, METADATA_UNIT, NODE_PROGRAM,
+    CLUSTER, CONSOLE_COMMAND, CONSOLE_UNIT, ETCD, INIT, METADATA_COMMAND, METADATA_UNIT,
+    NODE_PROGRAM, SLIPWAY, VAR_LINKS,
 };
 
-use crate::host::cache::Cache;
-use crate::layer::{Entry, Layer};
-use crate::recipe::{ContainerImage, Recipe};
+use crate::layer::Entry;
+use crate::layer::merge::SEED;
 
-/// Configuration and units of the node that depend only on the recipe and on the program.
-pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<Layer> {
+/// containerd's configuration.
+pub const CONTAINERD: &str = "/etc/containerd/config.toml";
+/// The folder of containerd's further configuration, which the recipe and the config bring.
+pub const CONTAINERD_DROP_INS: &str = "/etc/containerd/conf.d";
+/// The folder of containerd's registries (hosts.toml(5) in a folder for each), which the recipe and the config bring.
+pub const CONTAINERD_REGISTRIES: &str = "/etc/containerd/certs.d";
+/// The image's `os-release`.
+pub const OS_RELEASE: &str = "/usr/lib/os-release";
+/// The recipe's presets: the name sorts before every package's (systemd.preset(5)).
+pub const PRESET: &str = "/usr/lib/systemd/system-preset/00-slipway.preset";
+/// The `tmpfiles.d` file that copies what packages have put into `/var`.
+pub const PACKAGES_SEED: &str = "/usr/lib/tmpfiles.d/slipway-var.conf";
+/// The mark by which systemd knows that `/etc` is up to date with `/usr`.
+pub const UPDATED: &str = "/etc/.updated";
+/// The table of mounts where old programs look for it.
+pub const MTAB: &str = "/etc/mtab";
+
+/// What the build writes without a layer.
+const FIXED: &[&str] = &[PRESET, PACKAGES_SEED, SEED, UPDATED, MTAB];
+/// Units below `/usr`.
+const UNITS: &str = "/usr/lib/systemd/system";
+
+/// What decides which files the node has.
+#[derive(Clone, Copy, Debug)]
+pub struct Features {
+    /// Whether it has a kubelet.
+    pub kubernetes: bool,
+    /// Whether it has the image of etcd and its pod.
+    pub etcd: bool,
+    /// Whether it has an iSCSI daemon.
+    pub iscsi: bool,
+}
+
+/// The contents that are made elsewhere.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Contents<'a> {
+    /// `slipway-node`.
+    pub program: &'a [u8],
+    /// The text of [`OS_RELEASE`].
+    pub os_release: &'a str,
+}
+
+/// The paths that no layer shows: what the build writes beside them, what the init executes, its units, which are in `/run`, and
+/// the links into `/var`.
+#[must_use]
+pub fn fixed(features: Features) -> Vec<String> {
+    let links = VAR_LINKS.iter().map(|(link, _)| (*link).to_owned());
+    let units = INIT_UNITS.iter().filter(|_| features.kubernetes);
+    let units = units.map(|unit| format!("{UNITS}/{unit}"));
+    let fixed = FIXED.iter().map(|path| (*path).to_owned());
+    let init = INIT.to_string_lossy().into_owned();
+    links.chain(units).chain(fixed).chain([init]).collect()
+}
+
+/// The files and folders, in no order.
+#[must_use]
+pub fn entries(features: Features, contents: Contents<'_>) -> Vec<Entry> {
     let mut entries = vec![
-        Entry::directory("/usr/lib/slipway", 0o755),
-        Entry::file(NODE_PROGRAM, 0o755, program),
+        Entry::file(OS_RELEASE, 0o644, contents.os_release),
+        Entry::directory(SLIPWAY, 0o755),
+        Entry::file(NODE_PROGRAM, 0o755, contents.program),
         // For people: `slipway-node status`.
         Entry::symlink("/usr/bin/slipway-node", NODE_PROGRAM),
         Entry::directory("/usr/lib/sysctl.d", 0o755),
         Entry::file(
             "/usr/lib/sysctl.d/50-slipway.conf",
             0o644,
-            include_str!("node/sysctl.conf"),
+            include_str!("node_files/sysctl.conf"),
         ),
         Entry::directory("/usr/lib/systemd/resolved.conf.d", 0o755),
         Entry::file(
             "/usr/lib/systemd/resolved.conf.d/50-slipway.conf",
             0o644,
-            include_str!("node/resolved.conf"),
+            include_str!("node_files/resolved.conf"),
         ),
         // It would mount the boot loader's partition at /boot, writable, whenever somebody looks there. The init mounts all
         // that the image has; `slipway-node` mounts that partition where nobody sees it, while it needs it.
@@ -57,7 +118,7 @@ pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<La
             metadata(),
         ),
     ];
-    if recipe.kubernetes.is_some() {
+    if features.kubernetes {
         let etc = FOLDERS.iter().filter(|(path, _)| path.starts_with("/etc/"));
         entries.extend(etc.map(|(path, mode)| Entry::directory(*path, *mode)));
         entries.extend([
@@ -70,17 +131,17 @@ pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<La
             Entry::directory("/usr/libexec/kubernetes/kubelet-plugins/volume/exec", 0o755),
             Entry::directory("/etc/cni", 0o755),
             Entry::directory("/etc/containerd", 0o755),
-            Entry::file("/etc/containerd/config.toml", 0o644, containerd()),
+            Entry::file(CONTAINERD, 0o644, containerd()),
             Entry::directory("/usr/lib/systemd/system/containerd.service.d", 0o755),
             Entry::file(
                 "/usr/lib/systemd/system/containerd.service.d/50-slipway.conf",
                 0o644,
-                include_str!("node/containerd.conf"),
+                include_str!("node_files/containerd.conf"),
             ),
             Entry::file(
                 "/usr/lib/systemd/system/podruntime.slice",
                 0o644,
-                include_str!("node/podruntime.slice"),
+                include_str!("node_files/podruntime.slice"),
             ),
             Entry::directory("/usr/lib/systemd/logind.conf.d", 0o755),
             Entry::file(
@@ -93,14 +154,15 @@ pub(super) fn layer(cache: &Cache, recipe: &Recipe, program: &[u8]) -> Result<La
         ]);
         entries.extend(timed());
         entries.extend(balancing());
-        if recipe.containers.contains(&ContainerImage::Etcd)
-            && recipe.node.role == Role::ControlPlane
-        {
+        if features.etcd {
             let pod = format!("{STATIC_PODS}/{ETCD_POD}");
             entries.push(Entry::file(pod, 0o600, etcd_pod()));
         }
     }
-    Layer::new(cache, entries)
+    if features.iscsi {
+        entries.extend(iscsi::entries());
+    }
+    entries
 }
 
 /// The unit of the balancer of API servers, which is enabled on each node.
@@ -122,24 +184,27 @@ fn timed() -> Vec<Entry> {
     let units = [
         (
             ROUTES_TIMER,
-            routes(include_str!("node/slipway-routes.timer")),
+            routes(include_str!("node_files/slipway-routes.timer")),
         ),
         (
             ROUTES_UNIT,
-            routes(include_str!("node/slipway-routes.service")),
+            routes(include_str!("node_files/slipway-routes.service")),
         ),
-        (CERTS_TIMER, certs(include_str!("node/slipway-certs.timer"))),
+        (
+            CERTS_TIMER,
+            certs(include_str!("node_files/slipway-certs.timer")),
+        ),
         (
             CERTS_UNIT,
-            certs(include_str!("node/slipway-certs.service")),
+            certs(include_str!("node_files/slipway-certs.service")),
         ),
         (
             REQUESTS_TIMER,
-            requests(include_str!("node/slipway-requests.timer")),
+            requests(include_str!("node_files/slipway-requests.timer")),
         ),
         (
             REQUESTS_UNIT,
-            requests(include_str!("node/slipway-requests.service")),
+            requests(include_str!("node_files/slipway-requests.service")),
         ),
     ];
     let files = units
@@ -153,26 +218,30 @@ fn timed() -> Vec<Entry> {
 
 /// The unit of the page on the consoles.
 fn console() -> String {
-    include_str!("node/slipway-console.service")
+    include_str!("node_files/slipway-console.service")
         .replace("@NODE_PROGRAM@", NODE_PROGRAM)
         .replace("@COMMAND@", CONSOLE_COMMAND)
 }
 
 /// The unit of the metadata by other names.
 fn metadata() -> String {
-    include_str!("node/coreos-metadata.service")
+    include_str!("node_files/coreos-metadata.service")
         .replace("@NODE_PROGRAM@", NODE_PROGRAM)
         .replace("@COMMAND@", METADATA_COMMAND)
 }
 
 /// containerd 1.7's configuration: crun as the runtime, systemd's control groups, the baked pause image.
-fn containerd() -> String {
-    include_str!("node/containerd.toml").replace("@PAUSE@", PAUSE_IMAGE)
+#[must_use]
+pub fn containerd() -> String {
+    include_str!("node_files/containerd.toml")
+        .replace("@PAUSE@", PAUSE_IMAGE)
+        .replace("@DROP_INS@", CONTAINERD_DROP_INS)
+        .replace("@REGISTRIES@", CONTAINERD_REGISTRIES)
 }
 
 /// The kubelet's configuration until the config replaces it: no API server, no access to the kubelet's API.
 fn kubelet() -> String {
-    include_str!("node/kubelet.yaml")
+    include_str!("node_files/kubelet.yaml")
         .replace("@SOCKET@", RUNTIME_SOCKET)
         .replace("@STATIC_PODS@", STATIC_PODS)
         .replace("@UNIT@", UNIT)
@@ -182,7 +251,7 @@ fn kubelet() -> String {
 
 /// How long logind lets the kubelet hold up a shutdown.
 fn logind() -> String {
-    include_str!("node/logind.conf")
+    include_str!("node_files/logind.conf")
         .replace("@LIMIT@", RUN_LOGIN_LIMIT)
         .replace("@GRACE@", &SHUTDOWN_GRACE_SECONDS.to_string())
 }
@@ -197,7 +266,7 @@ fn routes(text: &str) -> String {
 
 /// The unit of the balancer of the API servers.
 fn balancer() -> String {
-    include_str!("node/slipway-balancer.service")
+    include_str!("node_files/slipway-balancer.service")
         .replace("@CLUSTER@", CLUSTER)
         .replace("@CLUSTER_UNIT@", CLUSTER_UNIT)
         .replace("@UNIT@", UNIT)
@@ -222,7 +291,7 @@ fn requests(text: &str) -> String {
 
 /// The pod of a single-member etcd, reachable from this machine only.
 fn etcd_pod() -> String {
-    include_str!("node/etcd.yaml")
+    include_str!("node_files/etcd.yaml")
         .replace("@IMAGE@", ETCD_IMAGE)
         .replace("@DATA@", ETCD)
 }
@@ -238,11 +307,11 @@ mod tests {
             assert!(!text.contains('@'), "{text}");
         }
         let units = [
-            routes(include_str!("node/slipway-routes.service")),
+            routes(include_str!("node_files/slipway-routes.service")),
             balancer(),
-            certs(include_str!("node/slipway-certs.service")),
-            requests(include_str!("node/slipway-requests.service")),
-            requests(include_str!("node/slipway-requests.timer")),
+            certs(include_str!("node_files/slipway-certs.service")),
+            requests(include_str!("node_files/slipway-requests.service")),
+            requests(include_str!("node_files/slipway-requests.timer")),
             metadata(),
         ];
         for unit in units.map(|text| text.replace("@system-service", "")) {

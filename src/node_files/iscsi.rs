@@ -2,19 +2,15 @@
 //!
 //! The package's script makes the name when it is configured, which is when the image is built: every node would have it.
 
-use image::iscsi::{INITIATOR, NAME_UNIT, PACKAGE};
+use image::iscsi::{INITIATOR, NAME_UNIT};
 
 use crate::layer::Entry;
-use crate::recipe::Recipe;
 
 /// The units that read the name.
 const READERS: [&str; 2] = ["iscsid.service", "open-iscsi.service"];
 
-/// The files of the host; none for a recipe without the package.
-pub(super) fn entries(recipe: &Recipe) -> Vec<Entry> {
-    if !recipe.debian.packages.iter().any(|name| name == PACKAGE) {
-        return Vec::new();
-    }
+/// The files of the host.
+pub(super) fn entries() -> Vec<Entry> {
     let units = "/usr/lib/systemd/system";
     let mut entries = vec![
         Entry::remove(INITIATOR),
@@ -40,19 +36,9 @@ mod tests {
     use super::*;
     use crate::layer::Kind;
 
-    fn recipe(packages: &[&str]) -> Recipe {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("test.toml");
-        let base = concat!(env!("CARGO_MANIFEST_DIR"), "/recipes/node.toml");
-        let text = format!("extends = {base:?}\n[debian]\npackages = {packages:?}\n");
-        std::fs::write(&file, text).unwrap();
-        crate::recipe::load(&file).unwrap()
-    }
-
     #[test]
     fn no_image_has_the_name_of_a_node() {
-        assert_eq!(entries(&recipe(&[])), []);
-        let entries = entries(&recipe(&["open-iscsi"]));
+        let entries = entries();
         let of = |path: &str| entries.iter().find(|entry| entry.path == path).unwrap();
         assert_eq!(of(INITIATOR).kind, Kind::Remove);
         for reader in READERS {
