@@ -88,9 +88,9 @@ pub(super) struct RawRecipe {
     debian: RawDebian,
     /// The kernel, its modules and its command line.
     kernel: RawKernel,
-    /// Files laid over the packages' files, by their absolute path inside the image.
+    /// Files laid over the packages' files, by their absolute path inside the image. Paths that Slipway writes are refused.
     files: BTreeMap<String, RawFile>,
-    /// Whole folders laid over the packages' files.
+    /// Whole folders laid over the packages' files. Paths that Slipway writes are refused.
     overlay: RawOverlay,
     /// What systemd starts.
     units: RawUnits,

@@ -120,7 +120,7 @@ fn replaced(check: &mut Check<'_>, name: &str, ours: &toml::Value, node: &Node, 
     let mistake = Mistake::at(
         key,
         found,
-        format!("expected all of that in {CONTAINERD} too"),
+        format!("expected all that {CONTAINERD} has there"),
     );
     check.add(mistake.help(format!(
         "add {}; a registry needs no such table: {CONTAINERD_REGISTRIES}/HOST/hosts.toml",
