@@ -227,7 +227,9 @@ pub const GATE_COMMAND: &str = "kubelet-gate";
 pub const PREPARE_COMMAND: &str = "kubelet-prepare";
 /// The command of `slipway-node` that starts static pods ahead of the kubelet.
 pub const AHEAD_COMMAND: &str = "static-pods";
-/// The subcommand that takes the counter off the boot entry, once the kubelet is READY.
+/// The unit that takes the counter off the boot entry, once the kubelet is READY and the static pods run.
+pub const BLESS_UNIT: &str = "slipway-bless.service";
+/// Its subcommand.
 pub const BLESS_COMMAND: &str = "bless";
 /// The command for people that examines the container, and its subcommand.
 pub const KUBELET_COMMAND: &str = "kubelet";
@@ -260,7 +262,7 @@ pub const TIMELINE_UNIT: &str = "slipway-timeline.service";
 /// Its subcommand.
 pub const TIMELINE_COMMAND: &str = "timeline";
 /// The units that the init writes at every boot of a node with a kubelet.
-pub const INIT_UNITS: [&str; 4] = [UNIT, CLUSTER_UNIT, ADDONS_UNIT, TIMELINE_UNIT];
+pub const INIT_UNITS: [&str; 5] = [UNIT, CLUSTER_UNIT, ADDONS_UNIT, TIMELINE_UNIT, BLESS_UNIT];
 /// The unit of the node-local balancer of the API servers.
 pub const BALANCER_UNIT: &str = "slipway-balancer.service";
 /// Its subcommand.

@@ -11,9 +11,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use image::kubelet::{
-    ADDONS_COMMAND, ADDONS_UNIT, AHEAD_COMMAND, BLESS_COMMAND, CLUSTER_COMMAND, CLUSTER_UNIT,
-    CONTAINER, GATE_COMMAND, INIT_UNITS, PERMANENT, PREPARE_COMMAND, ROUTES_UNIT, STATE,
-    TIMELINE_COMMAND, TIMELINE_UNIT, UNIT,
+    ADDONS_COMMAND, ADDONS_UNIT, AHEAD_COMMAND, BLESS_COMMAND, BLESS_UNIT, CLUSTER_COMMAND,
+    CLUSTER_UNIT, CONTAINER, GATE_COMMAND, INIT_UNITS, PERMANENT, PREPARE_COMMAND, ROUTES_UNIT,
+    STATE, TIMELINE_COMMAND, TIMELINE_UNIT, UNIT,
 };
 use image::paths::{CLUSTER, NODE_PROGRAM, RUN_KUBELET_BUNDLE};
 use linux::mount::folder;
@@ -30,6 +30,7 @@ const TEXTS: [&str; INIT_UNITS.len()] = [
     include_str!("kubelet/slipway-cluster.service"),
     include_str!("kubelet/slipway-addons.service"),
     include_str!("kubelet/slipway-timeline.service"),
+    include_str!("kubelet/slipway-bless.service"),
 ];
 /// The target that starts it.
 const TARGET: &str = "multi-user.target";
@@ -61,7 +62,8 @@ fn install_unit(world: &World, sysroot: &Path) -> Result<bool> {
     for (name, text) in INIT_UNITS.into_iter().zip(TEXTS) {
         let file = units.join(name);
         fs::write(&file, filled(text)).with_context(|| format!("writing {}", file.display()))?;
-        if enabled {
+        // The kubelet's unit starts it.
+        if enabled && name != BLESS_UNIT {
             enable(&wants, name)?;
         }
     }
@@ -100,7 +102,8 @@ fn is_disabled(sysroot: &Path) -> bool {
 
 /// A unit with its names. `crun` must not see `NOTIFY_SOCKET` (it would mount below `/run`, which is bound); the kubelet has it in
 /// its own environment. With control groups left to systemd its message comes from the unit's own group and is
-/// accepted. After READY the unit blesses the boot entry.
+/// accepted. After READY the unit starts that of the blessing, which waits for the static pods: `--no-block`, since those of a
+/// control plane wait for units behind the kubelet's.
 fn filled(text: &str) -> String {
     text.replace("@UNIT@", UNIT)
         .replace("@CLUSTER_UNIT@", CLUSTER_UNIT)
@@ -117,6 +120,7 @@ fn filled(text: &str) -> String {
         .replace("@GATE_COMMAND@", GATE_COMMAND)
         .replace("@PREPARE_COMMAND@", PREPARE_COMMAND)
         .replace("@AHEAD_COMMAND@", AHEAD_COMMAND)
+        .replace("@BLESS_UNIT@", BLESS_UNIT)
         .replace("@BLESS_COMMAND@", BLESS_COMMAND)
         .replace("@CONTAINER@", CONTAINER)
         .replace("@BUNDLE@", RUN_KUBELET_BUNDLE)
@@ -139,7 +143,8 @@ mod tests {
         let unit = fs::read_to_string(&link).unwrap();
         let gate = unit.find("slipway-node kubelet-gate").unwrap();
         assert!(gate < unit.find("ExecStart=").unwrap());
-        assert!(unit.contains("ExecStartPost=-/usr/lib/slipway/slipway-node bless"));
+        let start = "ExecStartPost=-/usr/bin/systemctl start --no-block slipway-bless.service\n";
+        assert!(unit.contains(start));
         assert!(!unit.contains('@'), "{unit}");
         let cluster = link.with_file_name("slipway-cluster.service");
         let unit = fs::read_to_string(&cluster).unwrap();
@@ -165,6 +170,14 @@ mod tests {
         assert!(timeline.contains("ExecStart=/usr/lib/slipway/slipway-node timeline\n"));
         assert!(timeline.contains("After=kubelet.service slipway-cluster.service\n"));
         assert_eq!(timeline.matches('@').count(), 1);
+        let units = folder.path().join("run/systemd/system");
+        let bless = fs::read_to_string(units.join("slipway-bless.service")).unwrap();
+        assert!(bless.contains("ExecStart=/usr/lib/slipway/slipway-node bless\n"));
+        assert!(
+            bless.contains("After=kubelet.service\n") && !bless.contains('@'),
+            "{bless}"
+        );
+        assert!(!link.with_file_name("slipway-bless.service").exists());
         fs::remove_file(&link).unwrap();
         let presets = world.in_sysroot("/etc/systemd/system-preset");
         fs::create_dir_all(&presets).unwrap();

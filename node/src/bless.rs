@@ -1,11 +1,12 @@
 //! Blessing: removes the boot counter from the name of the boot entry, so that the loader prefers the entry from then on.
 //!
 //! Until then the loader counts every boot of it (<https://systemd.io/AUTOMATIC_BOOT_ASSESSMENT/>). `systemd-bless-boot`
-//! blesses an entry once the system has booted; here the kubelet's unit does it, after READY, because a node that runs no
-//! pods is not a good boot.
+//! blesses an entry once the system has booted; here a unit does it that the kubelet's starts after READY, once the pods run
+//! that the node's manifests name, because a node that runs no pods is not a good boot.
 
 use std::fs::{self, File};
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -14,17 +15,24 @@ use linux::block;
 use linux::esp;
 use linux::firmware;
 use linux::mount;
+use linux::waiter::Waiter;
 use linux::world::World;
 
-use crate::pinned_kubelet;
+use crate::{pinned_kubelet, static_pods};
 
-/// The kubelet is READY: notes it of a pinned one, and removes the counter of the entry that this boot came from. Does nothing if the loader does not count, or if the counter
-/// is removed already.
+/// How long the static pods may take; the unit is started anew afterwards, and shown as failed until then.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// How often they are looked at: a container that ends at once is not the same the next time.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// The kubelet is READY: notes it of a pinned one, and removes the counter of the entry that this boot came from, once the
+/// static pods run. Does nothing if the loader does not count, or if the counter is removed already.
 pub(crate) fn run(world: &World) -> Result<()> {
     pinned_kubelet::ready(world)?;
     let Some(path) = firmware::counted_entry(world) else {
         return Ok(());
     };
+    wait(world).with_context(|| format!("the boot entry {path} keeps its counter"))?;
     let wanted = firmware::loader_partition(world)
         .context("the loader set LoaderBootCountPath and not LoaderDevicePartUUID, which names its partition")?;
     // In a mount namespace of its own no other process can keep the mount busy.
@@ -35,6 +43,23 @@ pub(crate) fn run(world: &World) -> Result<()> {
     }
     let record = world.in_run(RUN_BLESSED);
     fs::write(&record, format!("{path}\n")).with_context(|| format!("writing {}", record.display()))
+}
+
+/// Waits until the static pods run, and still do at the next look.
+fn wait(world: &World) -> Result<()> {
+    let waiter = Waiter::until(world, PATIENCE);
+    let mut before = Vec::new();
+    while static_pods::manifests(world) > 0 {
+        let running = static_pods::running(world);
+        match running {
+            Ok(running) if running == before => break,
+            Err(error) if waiter.is_over() => return Err(error),
+            Ok(_) if waiter.is_over() => bail!("a static pod is started anew again and again"),
+            running => before = running.unwrap_or_default(),
+        }
+        waiter.sleep(EVERY);
+    }
+    Ok(())
 }
 
 /// Renames the entry below the mounted `esp`; `path` is the loader's, with backslashes. Returns the new name; none if the
@@ -88,6 +113,23 @@ mod tests {
         ] {
             assert_eq!(without_counter(name).as_deref(), good, "{name}");
         }
+    }
+
+    #[test]
+    fn a_node_whose_static_pods_do_not_run_keeps_its_counter() {
+        use image::kubelet::STATIC_PODS;
+        use linux::world::Clock;
+
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::Fake(std::sync::atomic::AtomicI64::new(0));
+        let world = World::below(folder.path(), clock);
+        wait(&world).unwrap();
+        let manifest = world.in_initrd(STATIC_PODS).join("etcd.yaml");
+        crate::samples::put(&manifest, "kind: Pod\n");
+        // Nothing listens at containerd's socket.
+        let error = format!("{:#}", wait(&world).unwrap_err());
+        assert!(error.contains("containerd.sock"), "{error}");
+        assert!(world.micros() >= 600_000_000);
     }
 
     /// `systemd-bless-boot` leaves both names and says nothing, so that the healthy entry runs out of tries

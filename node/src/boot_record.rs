@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use image::kubelet::{CLUSTER_UNIT, STATIC_PODS, UNIT};
+use image::kubelet::{CLUSTER_UNIT, UNIT};
 use image::paths::{RUN_TIMELINE, STATE, STATE_TIMELINES};
 use image::timeline::{BEHIND, READY, Span, parse, to_lines};
 use linux::atomic_file;
@@ -17,7 +17,7 @@ use nix::time::{ClockId, clock_gettime};
 use serde_json::Value;
 
 use crate::object::{self, Bootstrap};
-use crate::{boot_pods, boot_units, client, steps};
+use crate::{boot_pods, boot_units, client, static_pods, steps};
 
 /// How long the node is given to become Ready, and its static pods: what is there by then is the record.
 const PATIENCE: Duration = Duration::from_secs(1800);
@@ -50,7 +50,7 @@ pub(crate) fn run(world: &World) -> Result<()> {
         let settled = is_ready
             && pods
                 .as_ref()
-                .is_ok_and(|pods| boot_pods::settled(pods, manifests(world)));
+                .is_ok_and(|pods| boot_pods::settled(pods, static_pods::manifests(world)));
         if settled || over || (is_ready && !recorded) {
             complete(world, &pods.unwrap_or_default())?;
             recorded = is_ready;
@@ -60,19 +60,6 @@ pub(crate) fn run(world: &World) -> Result<()> {
         }
         waiter.sleep(EVERY);
     }
-}
-
-/// How many static pods this node has: the kubelet passes over names that begin with a dot.
-fn manifests(world: &World) -> usize {
-    let files = std::fs::read_dir(world.in_initrd(STATIC_PODS));
-    let names = files
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.file_name());
-    names
-        .filter(|name| !name.to_string_lossy().starts_with('.'))
-        .count()
 }
 
 fn pods(world: &World, bootstrap: &Bootstrap) -> Result<Value> {

@@ -7,6 +7,7 @@ mod messages;
 
 use std::future::Future;
 use std::path::Path;
+use std::pin::Pin;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -26,6 +27,9 @@ const LARGEST: usize = 16 << 20;
 /// Bytes before a message: whether it is compressed, and its length.
 const PREFIX: usize = 5;
 
+/// What is done with a connection.
+type Work<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+
 /// A connection to containerd.
 #[derive(Clone)]
 pub(crate) struct Cri {
@@ -37,10 +41,15 @@ impl Cri {
     ///
     /// # Errors
     /// If nothing listens at `socket`, and what `work` says.
-    pub(crate) fn with<T, F>(socket: &Path, work: impl FnOnce(Self) -> F) -> Result<T>
+    pub(crate) fn with<'a, F>(socket: &Path, work: impl FnOnce(Self) -> F + 'a) -> Result<()>
     where
-        F: Future<Output = Result<T>>,
+        F: Future<Output = Result<()>> + 'a,
     {
+        Self::drive(socket, Box::new(|cri| Box::pin(work(cri))))
+    }
+
+    /// The same for all callers: a runtime for each would be several KiB of the program.
+    fn drive<'a>(socket: &Path, work: Box<dyn FnOnce(Self) -> Work<'a> + 'a>) -> Result<()> {
         let runtime: Runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -137,7 +146,7 @@ impl Cri {
     ///
     /// # Errors
     /// If containerd refuses it, by its own words, or does not answer in time.
-    async fn call<Q: Message, A: Message + Default>(
+    pub(crate) async fn call<Q: Message, A: Message + Default>(
         &self,
         method: &str,
         question: &Q,

@@ -12,8 +12,9 @@ mod samples;
 mod credential_providers;
 mod shutdown_limit;
 
-// Floor: a static pod as the kubelet starts it
+// Floor: a static pod as the kubelet starts it, and those that run
 mod runtime_pod;
+mod static_pods;
 
 // Floor: the console, remedies, questions and messages to systemd, the container's bundle, containerd's data
 mod bundle;
@@ -150,7 +151,7 @@ const COMMANDS: [Command; 14] = [
     ),
     (
         BLESS_COMMAND,
-        "removes the boot counter from the entry that this boot came from",
+        "removes the boot counter from the entry that this boot came from, once the static pods run",
         bless::run,
     ),
     (

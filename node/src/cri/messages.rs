@@ -12,6 +12,8 @@ pub(crate) const NAME_LABEL: &str = "io.kubernetes.pod.name";
 pub(crate) const NAMESPACE_LABEL: &str = "io.kubernetes.pod.namespace";
 /// A sandbox that runs (`SANDBOX_READY`).
 pub(crate) const SANDBOX_READY: i32 = 0;
+/// A container that runs (`CONTAINER_RUNNING`).
+pub(crate) const CONTAINER_RUNNING: i32 = 1;
 /// A namespace for each container (`NamespaceMode.CONTAINER`).
 pub(crate) const OF_CONTAINER: i32 = 1;
 /// The node's namespace (`NamespaceMode.NODE`).
@@ -65,6 +67,8 @@ pub(crate) struct PodSandbox {
     pub(crate) metadata: Option<PodSandboxMetadata>,
     #[prost(int32, tag = "3")]
     pub(crate) state: i32,
+    #[prost(btree_map = "string, string", tag = "6")]
+    pub(crate) annotations: BTreeMap<String, String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -112,8 +116,12 @@ pub(crate) struct ListContainersResponse {
 pub(crate) struct Container {
     #[prost(string, tag = "1")]
     pub(crate) id: String,
+    #[prost(string, tag = "2")]
+    pub(crate) pod_sandbox_id: String,
     #[prost(message, tag = "3")]
     pub(crate) metadata: Option<ContainerMetadata>,
+    #[prost(int32, tag = "6")]
+    pub(crate) state: i32,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]

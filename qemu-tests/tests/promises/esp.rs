@@ -73,7 +73,8 @@ pub(crate) fn a_full_esp_is_named_and_the_node_keeps_booting(lab: &mut Lab) -> R
     running.wait_agent()?;
     let cmdline = running.run("cat /proc/cmdline")?;
     ensure!(cmdline.ends_with(WORD), "the command line is {cmdline:?}");
-    running.run("/usr/lib/slipway/slipway-node bless")?;
+    // It waits for the static pods.
+    running.run_within("/usr/lib/slipway/slipway-node bless", timeouts::AGENT)?;
     running.power_off()?;
     let (files, counter) = esp(&node.system())?;
     ensure!(

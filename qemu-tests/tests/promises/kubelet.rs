@@ -178,7 +178,7 @@ pub(crate) fn a_ready_kubelet_blesses_the_boot_entry(lab: &mut Lab) -> Result<()
         ensure!(
             Instant::now() < until,
             "the boot entries are {entries:?}; the journal says: {}",
-            node.ask("journalctl --no-pager -u kubelet.service | grep -i bless")?
+            node.ask("journalctl --no-pager -u slipway-bless.service")?
                 .output
         );
         std::thread::sleep(Duration::from_millis(500));
