@@ -1,6 +1,7 @@
 //! The build line: one function of named steps, from a recipe to the output folder of its image.
 
 use std::path::PathBuf;
+use std::thread;
 
 use anyhow::Result;
 
@@ -13,6 +14,7 @@ use crate::publish::output::Output;
 use crate::publish::sbom;
 use crate::publish::sums::Sums;
 use crate::recipe::{self, Choice, SET_TOOLS_BUILD, SET_TOOLS_RUN};
+use crate::steps::initramfs::Base;
 use crate::steps::{bootable, disk, identity, initramfs, kernel, kubelet, layers, root, rootfs};
 
 /// The parameters of a build.
@@ -45,8 +47,15 @@ pub fn build(session: &Session, request: &Request) -> Result<Built> {
     let recipe = recipe::load_as(&request.recipe, &request.choice)?;
     let locked = lock::pin(session, recipe, request.lock)?;
     let tools = tools::install(session, "tools", &locked.fetch(session, SET_TOOLS_BUILD)?)?;
-    let rootfs = rootfs::install(session, &locked)?;
-    let kernel = kernel::install(session, &locked, &tools)?;
+    let (rootfs, kernel) = side_by_side(
+        || rootfs::install(session, &locked),
+        || {
+            let kernel = kernel::install(session, &locked, &tools)?;
+            // A module that the kernel does not have is reported with all other words of the recipe, and packed by none.
+            initramfs::prepare(session, &kernel, &Base::of(&locked.recipe)).ok();
+            Ok(kernel)
+        },
+    )?;
     let kubelet = kubelet::install(session, &locked)?;
     let identity = identity::describe(&locked, &rootfs, &kernel, &kubelet)?;
     let layers = layers::collect(session, &locked, &identity, &rootfs, &kernel, &kubelet)?;
@@ -73,6 +82,20 @@ pub fn build(session: &Session, request: &Request) -> Result<Built> {
     Ok(Built {
         out: output.folder,
         locked: image.locked,
+    })
+}
+
+/// Does two things that want nothing of each other, the second one in a thread.
+fn side_by_side<A, B: Send>(
+    one: impl FnOnce() -> Result<A>,
+    two: impl FnOnce() -> Result<B> + Send,
+) -> Result<(A, B)> {
+    thread::scope(|scope| {
+        let two = scope.spawn(two);
+        let one = one();
+        let two = two.join();
+        let two = two.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Ok((one?, two?))
     })
 }
 

@@ -175,7 +175,7 @@ fn what_a_platform_team_changes_stays_allowed() {
     let more = files(&[
         ("/etc/sysctl.d/60-mine.conf", TEXT),
         ("/etc/sysctl.d/50-slipway.conf", TEXT),
-        ("/etc/containerd/certs.d/docker.io/hosts.toml", TEXT),
+        ("/etc/containerd/certs.d/registry.example/hosts.toml", TEXT),
         ("/etc/kubernetes/manifests", "directory = true"),
         ("/etc/kubernetes/manifests/proxy.yaml", TEXT),
         ("/etc/os-release", TEXT),
