@@ -106,7 +106,7 @@ impl Archive {
         Ok(self.bytes)
     }
 
-    /// As [`Archive::finish`], with zeros up to a multiple of [`BLOCK`]: programs that unpack an initramfs expect the next archive
+    /// As [`Archive::finish`], with zeros up to a multiple of 512 bytes, cpio's block: programs that unpack an initramfs expect the next archive
     /// there.
     ///
     /// # Errors
