@@ -78,34 +78,46 @@ impl Comparison {
     }
 }
 
-/// Compares two images. Of their files only that they are equal is told, if their roots are.
-///
-/// # Errors
-/// If one of them cannot be read.
-pub fn images(from: &Path, to: &Path) -> Result<Comparison> {
-    let (old, new) = (inspect::inspect(from)?, inspect::inspect(to)?);
-    let hash = |report: &Report| report.root.as_ref().map(|root| root.hash);
-    let is_same = hash(&old).is_some() && hash(&old) == hash(&new);
-    Ok(Comparison {
-        files: is_same.then(Vec::new),
-        ..reports(&old, &new)
-    })
+/// Two images that were read.
+#[derive(Debug)]
+pub struct Images<'a> {
+    from: (&'a Path, Report),
+    to: (&'a Path, Report),
 }
 
-/// Adds every file that the roots of two images have otherwise: `tools` unpack them into the cache.
-///
-/// # Errors
-/// If one of them has no root, or cannot be read or unpacked.
-pub fn add_files(
-    comparison: &mut Comparison,
-    session: &Session,
-    tools: &Tools,
-    from: &Path,
-    to: &Path,
-) -> Result<()> {
-    let (old, new) = (inspect::inspect(from)?, inspect::inspect(to)?);
-    comparison.files = Some(files::compare(session, tools, (from, &old), (to, &new))?);
-    Ok(())
+impl<'a> Images<'a> {
+    /// Reads both.
+    ///
+    /// # Errors
+    /// If one of them cannot be read.
+    pub fn read(from: &'a Path, to: &'a Path) -> Result<Self> {
+        Ok(Self {
+            from: (from, inspect::inspect(from)?),
+            to: (to, inspect::inspect(to)?),
+        })
+    }
+
+    /// Compares all but the files of the roots. If both roots have the same hash, their files are equal, and the list of
+    /// differences is empty; otherwise it is absent.
+    #[must_use]
+    pub fn compare(&self) -> Comparison {
+        let (old, new) = (&self.from.1, &self.to.1);
+        let hash = |report: &Report| report.root.as_ref().map(|root| root.hash);
+        let is_same = hash(old).is_some() && hash(old) == hash(new);
+        Comparison {
+            files: is_same.then(Vec::new),
+            ..reports(old, new)
+        }
+    }
+
+    /// The files of the roots that differ: `tools` unpack both roots into the cache.
+    ///
+    /// # Errors
+    /// If an image has no root, or its root cannot be unpacked.
+    pub fn files(&self, session: &Session, tools: &Tools) -> Result<Vec<FileChange>> {
+        let (old, new) = (&self.from, &self.to);
+        files::compare(session, tools, (old.0, &old.1), (new.0, &new.1))
+    }
 }
 
 fn reports(from: &Report, to: &Report) -> Comparison {
@@ -144,7 +156,7 @@ fn reports(from: &Report, to: &Report) -> Comparison {
     }
 }
 
-/// The single values of an image, in the order in which they are told.
+/// The single values of an image, in the order in which they are printed.
 fn values(report: &Report) -> Vec<(&'static str, String)> {
     let mut values = Vec::new();
     if let Some(kernel) = report.kernels.first() {

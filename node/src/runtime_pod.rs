@@ -303,8 +303,8 @@ fn shares(requests: &Map<String, Value>) -> Result<i64> {
     Ok((thousandths * 1024 / 1000).max(LEAST_SHARES))
 }
 
-/// The control group of a pod that requests resources and limits none (Kubernetes calls that the QoS class Burstable): its path, and what
-/// the runtime is told.
+/// The control group of a pod that requests resources and limits none (Kubernetes calls that the QoS class Burstable): its path below
+/// `/sys/fs/cgroup`, and the parent group by the name that the request to containerd has for it.
 fn groups(uid: &str, systemd: bool) -> (String, String) {
     if systemd {
         let uid = uid.replace('-', "_");

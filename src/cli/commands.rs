@@ -81,7 +81,7 @@ fn of_variant(variant: Option<&str>, mut object: serde_json::Value) -> serde_jso
     object
 }
 
-/// Prints what is told of a recipe: an object, or the list of those of its variants.
+/// Prints the result of a command as JSON: one object for a recipe without variants, otherwise a list with one object for each variant.
 fn print_each(mut told: Vec<serde_json::Value>) -> Result<()> {
     let is_variant = |object: &serde_json::Value| object.get("variant").is_some();
     match told.pop() {
@@ -411,14 +411,15 @@ pub(crate) fn inspect(image: &Path, output: Output) -> Result<ExitCode> {
 
 pub(crate) fn diff(args: &DiffArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
     let (from, to) = (&args.from, &args.to);
-    let mut found = compare::images(from, to)?;
+    let images = compare::Images::read(from, to)?;
+    let mut found = images.compare();
     if found.files.is_none() && !args.no_files {
         let session = output.session(interrupt)?;
         let recipe = recipe::load(&recipe::carried::tools(&session.cache)?)?;
         let locked = lock::pin(&session, recipe, Mode::Make)?;
         let debs = locked.fetch(&session, SET_TOOLS_BUILD)?;
         let tools = tools::install(&session, "tools", &debs)?;
-        compare::add_files(&mut found, &session, &tools, from, to)?;
+        found.files = Some(images.files(&session, &tools)?);
     }
     if output.json {
         arguments::print_json(&found)?;

@@ -10,7 +10,7 @@ use crate::host::atomic_file;
 
 /// The scheme of folders of this host.
 pub const SCHEME: &str = "file://";
-/// The reason for a file that a folder does not have.
+/// What the error says when a `file:` URL names a file that does not exist.
 const NO_FILE: &str = "there is no such file";
 
 /// Reads and fetches files by their URLs.

@@ -79,7 +79,7 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    /// A package of these fields, `name version; Field: value; …`, with a file that is none of dpkg's.
+    /// A package of these fields, `name version; Field: value; …`, with a file that dpkg could not install.
     pub(crate) fn new(line: &str) -> Self {
         let mut parts = line.split("; ");
         let (name, version) = parts.next().unwrap().split_once(' ').unwrap();
