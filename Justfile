@@ -12,6 +12,10 @@ test:
 promises-long:
     cargo test -p qemu-tests --release --test promises -- --ignored
 
+# A build's page in a headless browser of Debian's, which is 100 MB of packages.
+page:
+    cargo test --test page -- --ignored
+
 # What CI runs.
 ci:
     .ci/run

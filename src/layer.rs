@@ -4,6 +4,7 @@ pub(crate) mod merge;
 pub(crate) mod reserved;
 pub(crate) mod stream;
 pub(crate) mod tree;
+pub mod usage;
 
 use std::path::PathBuf;
 

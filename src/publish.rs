@@ -7,5 +7,8 @@ pub mod sums;
 // Floor: what is published
 pub mod image;
 
+// Floor: what is shown of it
+pub mod page;
+
 // Floor: the folder
 pub mod output;

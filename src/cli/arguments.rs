@@ -371,6 +371,9 @@ pub(crate) struct TimelineArgs {
     /// Draw a picture instead
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub svg: Option<PathBuf>,
+    /// Draw it into the report.html of a build's output folder; a later boot takes its place
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "svg")]
+    pub page: Option<PathBuf>,
 }
 
 /// `slipway pxe`

@@ -17,6 +17,7 @@ use slipway::host::progress::{self, Kind};
 use slipway::host::session::Session;
 use slipway::install::tools::{self, Tools};
 use slipway::lock::{self, Lock, LockedRecipe, Mode};
+use slipway::publish::page::Page;
 use slipway::recipe::node_config;
 use slipway::recipe::{self, Choice, Platform, SET_TOOLS_BUILD};
 use slipway::vm::machine::disk::Bus;
@@ -442,6 +443,13 @@ pub(crate) fn timeline(
     if let Some(path) = &args.svg {
         std::fs::write(path, timeline::svg(&spans, &title))
             .with_context(|| format!("writing {}", path.display()))?;
+        arguments::print(&format!("{}\n", path.display()))?;
+    } else if let Some(path) = &args.page {
+        let reading = || format!("reading {}", path.display());
+        let html = fs::read_to_string(path).with_context(reading)?;
+        let page = Page::read(&html).with_context(reading)?;
+        let html = page.html(Some(&timeline::svg(&spans, &title)))?;
+        atomic_file::write(path, 0o666, |file| Ok(file.write_all(html.as_bytes())?))?;
         arguments::print(&format!("{}\n", path.display()))?;
     } else if output.json {
         arguments::print_json(&spans)?;

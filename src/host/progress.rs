@@ -42,7 +42,7 @@ pub enum Outcome {
 }
 
 /// The record of a finished step, for the closing table and the build report.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StepRecord {
     /// The step's name.

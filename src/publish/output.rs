@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::image::Image;
-use super::sums::{REPORT, SUMS, Sums};
+use super::page::{FileRow, Page};
+use super::sums::{PAGE, REPORT, SUMS, Sums};
 use crate::format::digest;
 use crate::host::cache::{self, Key};
 use crate::host::interrupt::{Interrupt, Unfinished};
@@ -116,26 +117,21 @@ impl Output {
         step.note("hashing");
         let sums = sums.finish(session, &fresh)?;
         step.made(None);
-        self.replace(session, &fresh, sums)
+        let files = written(&fresh, sums)?;
+        let steps = session.progress.records();
+        let page = Page::of(image, &fresh, steps, files.iter().map(row).collect())?.html(None)?;
+        fs::write(fresh.join(PAGE), page).with_context(|| format!("writing {PAGE}"))?;
+        self.replace(session, &fresh, files)
     }
 
     /// Writes the report and replaces the old folder by the new one.
     ///
     /// Two renames: a folder cannot be renamed over one that is not empty. Between them there is no folder, never a
     /// mixed one.
-    fn replace(&self, session: &Session, fresh: &Path, sums: Vec<(String, String)>) -> Result<()> {
+    fn replace(&self, session: &Session, fresh: &Path, files: Vec<Written>) -> Result<()> {
         let old = beside(&self.folder, "old")?;
         cache::remove(&old)?;
         let about = || format!("writing {}", self.folder.display());
-        let mut files = Vec::new();
-        for (path, sha256) in sums {
-            let identity = identity(&fresh.join(&path))?;
-            files.push(Written {
-                path,
-                sha256,
-                identity,
-            });
-        }
         let report = Report {
             key: self.key.as_str().to_owned(),
             steps: session.progress.records(),
@@ -148,7 +144,9 @@ impl Output {
         )
         .with_context(about)?;
         let names = report.files.iter().map(|file| file.path.as_str());
-        for name in names.chain([SUMS, REPORT, "."]) {
+        let unsummed = [SUMS, REPORT, PAGE].into_iter();
+        let unsummed = unsummed.filter(|name| fresh.join(name).exists());
+        for name in names.chain(unsummed).chain(["."]) {
             let file = File::open(fresh.join(name)).with_context(about)?;
             file.sync_all().with_context(about)?;
         }
@@ -161,6 +159,27 @@ impl Output {
             .and_then(|parent| parent.sync_all())
             .with_context(about)?;
         cache::remove(&old)
+    }
+}
+
+/// The files of a folder with these hashes.
+fn written(folder: &Path, sums: Vec<(String, String)>) -> Result<Vec<Written>> {
+    let written = |(path, sha256): (String, String)| {
+        let identity = identity(&folder.join(&path))?;
+        Ok(Written {
+            path,
+            sha256,
+            identity,
+        })
+    };
+    sums.into_iter().map(written).collect()
+}
+
+fn row(file: &Written) -> FileRow {
+    FileRow {
+        path: file.path.clone(),
+        size: file.identity.1,
+        sha256: file.sha256.clone(),
     }
 }
 
@@ -200,7 +219,8 @@ mod tests {
         let file = fresh.join("file");
         fs::write(&file, text).unwrap();
         let sums = Sums::begin(&file).finish(session, fresh).unwrap();
-        output.replace(session, fresh, sums).unwrap();
+        let files = written(fresh, sums).unwrap();
+        output.replace(session, fresh, files).unwrap();
     }
 
     fn key(name: &str) -> Key {

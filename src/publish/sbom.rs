@@ -22,7 +22,7 @@ use crate::steps::kubelet::Kubelet;
 /// The document's name in the output folder.
 pub const FILE: &str = "sbom.cdx.json";
 /// The property of a component that lists its sets.
-const SET: &str = "slipway:set";
+pub(super) const SET: &str = "slipway:set";
 
 /// A component of an image.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

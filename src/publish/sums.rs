@@ -16,6 +16,9 @@ use crate::host::tree;
 pub const SUMS: &str = "SHA256SUMS";
 /// The file that is left out of [`SUMS`], because it contains times.
 pub const REPORT: &str = "build-report.json";
+/// The page that shows the image and the report: left out for the same reason.
+pub const PAGE: &str = "report.html";
+
 /// Hashes of a folder's files; the largest file is hashed in the background.
 #[derive(Debug)]
 pub struct Sums {
@@ -96,11 +99,11 @@ fn write(
     Ok(out)
 }
 
-/// Files below a folder with their sizes, by path, without the list itself and the report.
+/// Files below a folder with their sizes, by path, without the list itself and what contains times.
 fn list(folder: &Path) -> Result<Vec<(String, u64)>> {
     let files = tree::walk(folder)?.into_iter().filter_map(|item| {
         let name = item.inside[1..].to_owned();
-        let listed = item.meta.is_file() && name != SUMS && name != REPORT;
+        let listed = item.meta.is_file() && ![SUMS, REPORT, PAGE].contains(&name.as_str());
         listed.then_some((name, item.meta.len()))
     });
     Ok(files.collect())
@@ -119,7 +122,7 @@ mod tests {
     fn the_list_holds_every_file_but_itself_and_the_report() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("pxe")).unwrap();
-        for name in ["b", "a", "pxe/root", SUMS, REPORT] {
+        for name in ["b", "a", "pxe/root", SUMS, REPORT, PAGE] {
             fs::write(folder.path().join(name), name).unwrap();
         }
         let known = vec![("b".to_owned(), HEXLOWER.encode(&Sha256::digest(b"b")))];

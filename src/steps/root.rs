@@ -22,6 +22,7 @@ use crate::host::session::Session;
 use crate::install::Rootfs;
 use crate::install::tools::Tools;
 use crate::layer::stream::{Form, Stream};
+use crate::layer::usage::Usage;
 use crate::layer::{Entry, Kind, Layer, Source};
 use crate::lock::LockedRecipe;
 use crate::recipe::RootOptions;
@@ -29,6 +30,7 @@ use crate::recipe::RootOptions;
 const EROFS: &str = "root.erofs";
 const VERITY: &str = "root.verity";
 const HASH: &str = "roothash";
+const USAGE: &str = "usage.json";
 
 /// A sealed root file system.
 #[derive(Clone, Debug)]
@@ -39,6 +41,8 @@ pub struct Root {
     pub verity: PathBuf,
     /// The root hash, which the kernel command line carries.
     pub hash: RootHash,
+    /// What fills it.
+    pub usage: Usage,
     /// Hash of all inputs.
     pub key: Key,
 }
@@ -55,7 +59,7 @@ pub fn seal(
     layers: &[Layer],
 ) -> Result<Root> {
     let (options, epoch) = (&locked.recipe.root, locked.lock.epoch);
-    let mut key = Key::of("root", 4)
+    let mut key = Key::of("root", 5)
         .key("tools", &tools.key)
         .key("rootfs", &rootfs.key)
         .value("options", options)?
@@ -69,6 +73,8 @@ pub fn seal(
         let base = set_id::removed(rootfs.entries(), &options.set_uid);
         let entries = reserved::merged(&locked.recipe, &base, layers)?;
         kubelet::check(&entries)?;
+        let usage = serde_json::to_vec(&Usage::of(&entries)?)?;
+        fs::write(folder.join(USAGE), usage)?;
         let erofs = folder.join(EROFS);
         format(tools, &entries, folder, options, &key, epoch)?;
         step.note("hashing");
@@ -83,7 +89,10 @@ pub fn seal(
     })?;
     let path = made.path;
     let hash = fs::read_to_string(path.join(HASH)).context("reading the root hash")?;
+    let about = || format!("reading {USAGE}");
+    let usage = fs::read(path.join(USAGE)).with_context(about)?;
     let root = Root {
+        usage: serde_json::from_slice(&usage).with_context(about)?,
         erofs: path.join(EROFS),
         verity: path.join(VERITY),
         hash: hash

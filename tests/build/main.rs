@@ -7,13 +7,14 @@ mod user;
 mod variants;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::stat::{Mode, umask};
 use slipway::host::cache::Cache;
+use slipway::publish::page::Page;
 
 /// A node without a kubelet, whose program would take minutes to compile: its hash is in the lock, so a build checks it.
 /// The packages are those whose scripts make keys, users, caches and links.
@@ -218,6 +219,36 @@ fn a_second_build_does_nothing_and_notices_a_touched_output() {
     finish(place.build());
     assert_eq!(place.sums(), reference.sums);
     assert_ne!(fs::read_to_string(out.join("manifest.json")).unwrap(), "{}");
+    shows_the_image(&out);
+}
+
+/// The page of a build has the image's data.
+fn shows_the_image(out: &Path) {
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    let page = Page::read(&page).unwrap();
+    let largest = &page.usage.parts[0];
+    assert_eq!(
+        (page.title.as_str(), largest.name.as_str()),
+        ("small-1.0", "usr")
+    );
+    assert!(largest.bytes > 100 << 20 && largest.bytes <= page.usage.bytes);
+    let parts = page.partitions.iter();
+    let parts: Vec<&str> = parts.map(|part| part.label.as_str()).collect();
+    assert_eq!(parts, ["ESP", "root-a", "verity-a"]);
+    assert!(
+        page.partitions
+            .iter()
+            .all(|part| 0 < part.used && part.used <= part.size)
+    );
+    assert!(
+        page.components
+            .iter()
+            .any(|row| row.name == "openssh-server")
+    );
+    assert!(page.steps.iter().any(|step| step.name == "root"));
+    let sums = fs::read_to_string(out.join("SHA256SUMS")).unwrap();
+    assert_eq!(page.files.len(), sums.lines().count());
+    assert!(page.files.iter().all(|file| sums.contains(&file.sha256)));
 }
 
 fn is_over(child: &mut Child) -> bool {

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use slipway::host::cache::Key;
 use slipway::host::session::Session;
 use slipway::install::tools::{self, Tools};
+use slipway::layer::usage::Usage;
 use slipway::lock;
 use slipway::recipe::{Recipe, SetRequest};
 use slipway::steps::kernel::{self, Kernel};
@@ -93,6 +94,7 @@ pub(super) fn root(tools: &Tools, place: &Path) -> Result<Root> {
         erofs: place.join("root.erofs"),
         verity: place.join("root.verity"),
         key: Key::of("formats", 1).text("hash", &hash).finish(),
+        usage: Usage::default(),
         hash: hash.trim().parse().map_err(anyhow::Error::msg)?,
     })
 }
