@@ -4,17 +4,28 @@
 pub(crate) mod deb;
 mod options;
 
-// Floor: packages in a tree
-mod unpack;
+// Floor: a package's control files, and what follows from those of all
+mod package;
 
-// Floor: dpkg's record of them
+// Floor: dpkg's record of them, and its rules
+mod claims;
 mod database;
+mod dkms;
+mod order;
+mod overrides;
+
+// Floor: packages in a tree
+mod target;
+mod unpack;
 
 // Floor: what is done to the tree
 mod clean;
 mod configure;
 mod layout;
 mod pack;
+
+// Floor: an installation
+mod waves;
 
 // Floor: a root file system
 mod rootfs;
@@ -24,3 +35,4 @@ pub mod tools;
 
 pub use options::{Options, Purpose};
 pub use rootfs::{Rootfs, install, unpack_only};
+pub use waves::install_only;

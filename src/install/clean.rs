@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 
 use super::database::FOLDER;
 use super::options::{Options, Purpose};
-use super::unpack::Unpacked;
+use super::package::Unpacked;
 use crate::debian::relation;
 use crate::host::cache::remove;
 

@@ -1,40 +1,86 @@
-//! dpkg's database in its state after unpacking: status, control files, file lists, triggers.
+//! dpkg's database, written wave by wave as dpkg has it after unpacking: status, control files, file lists, triggers.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::fs::{self, Permissions};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fmt::Write as _;
+use std::fs::{self, File, Permissions};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::unpack::Unpacked;
+use super::deb::ControlFile;
+use super::package::Unpacked;
+use crate::host::cache;
 
 /// The database's folder in the tree.
 pub(super) const FOLDER: &str = "var/lib/dpkg";
+/// The folder of the control files of the package that is being unpacked.
+pub(super) const UNPACKING: &str = "var/lib/dpkg/tmp.ci";
+/// The hash of a configuration file that its package has not installed yet, in dpkg's status.
+const NEW_CONFFILE: &str = "newconffile";
 
-/// Writes the database for packages that are unpacked and not yet configured.
-pub(super) fn write(root: &Path, packages: &[Unpacked]) -> Result<()> {
+/// Makes an empty database.
+pub(super) fn create(root: &Path) -> Result<()> {
     let folder = root.join(FOLDER);
     for name in ["info", "updates", "triggers", "alternatives", "parts"] {
         fs::create_dir_all(folder.join(name))?;
     }
     fs::write(folder.join("info/format"), "1\n")?;
-    fs::write(folder.join("available"), "")?;
-    fs::write(folder.join("status"), status(packages))?;
-    for package in packages {
-        let stem = stem(package);
-        for file in package.control.iter().filter(|file| file.name != "control") {
-            let path = folder.join("info").join(format!("{stem}.{}", file.name));
-            fs::write(&path, &file.content)?;
-            let mode = if file.mode & 0o111 == 0 { 0o644 } else { 0o755 };
-            fs::set_permissions(&path, Permissions::from_mode(mode))?;
-        }
-        let mut list = package.paths.join("\n");
-        list.push('\n');
-        fs::write(folder.join("info").join(format!("{stem}.list")), list)?;
+    for name in ["available", "status", "triggers/File", "triggers/Unincorp"] {
+        fs::write(folder.join(name), "")?;
     }
-    triggers(&folder.join("triggers"), packages)
+    Ok(())
+}
+
+/// Writes the control files of a package where its `preinst` script runs before it is unpacked.
+pub(super) fn unpacking(root: &Path, package: &Unpacked) -> Result<()> {
+    let folder = root.join(UNPACKING);
+    cache::remove(&folder)?;
+    fs::create_dir(&folder)?;
+    let mut files = package.control.iter();
+    files.try_for_each(|file| control(&folder.join(&file.name), file))
+}
+
+fn control(path: &Path, file: &ControlFile) -> Result<()> {
+    fs::write(path, &file.content).with_context(|| format!("writing {}", path.display()))?;
+    let mode = if file.mode & 0o111 == 0 { 0o644 } else { 0o755 };
+    Ok(fs::set_permissions(path, Permissions::from_mode(mode))?)
+}
+
+/// Adds packages that are unpacked and not yet configured.
+pub(super) fn add<'a>(
+    root: &Path,
+    packages: impl Iterator<Item = &'a Unpacked> + Clone,
+) -> Result<()> {
+    let folder = root.join(FOLDER);
+    let status = folder.join("status");
+    let earlier = fs::read_to_string(&status).context("reading dpkg's status")?;
+    let mut stanzas: Vec<String> = packages.clone().map(stanza).collect();
+    if !earlier.trim_end().is_empty() {
+        stanzas.insert(0, format!("{}\n", earlier.trim_end()));
+    }
+    fs::write(status, stanzas.join("\n"))?;
+    for package in packages.clone() {
+        list(root, package)?;
+        let stem = folder.join("info").join(stem(package));
+        for file in package.control.iter().filter(|file| file.name != "control") {
+            control(
+                Path::new(&format!("{}.{}", stem.display(), file.name)),
+                file,
+            )?;
+        }
+    }
+    interests(&folder.join("triggers"), packages.clone())?;
+    activate(&folder.join("triggers"), packages)
+}
+
+/// Writes the list of a package's paths.
+pub(super) fn list(root: &Path, package: &Unpacked) -> Result<()> {
+    let mut list = package.paths.join("\n");
+    list.push('\n');
+    let path = format!("{FOLDER}/info/{}.list", stem(package));
+    fs::write(root.join(&path), list).with_context(|| format!("writing {path}"))
 }
 
 /// The base name of a package's files in `info/`.
@@ -47,42 +93,46 @@ pub(super) fn stem(package: &Unpacked) -> String {
     }
 }
 
-/// The stanzas of all packages, sorted by name, each in the state `unpacked`.
-fn status(packages: &[Unpacked]) -> String {
-    let mut stanzas = BTreeMap::new();
-    for package in packages {
-        let name = package.field("Package");
-        let control = package.text("control").trim_end();
-        let mut stanza = String::new();
-        for line in control.lines() {
-            stanza.push_str(line);
-            stanza.push('\n');
-            if line.starts_with("Package:") {
-                stanza.push_str("Status: install ok unpacked\n");
-            }
+/// A package's stanza in the state `unpacked`. dpkg sorts the file when it writes it.
+fn stanza(package: &Unpacked) -> String {
+    let mut stanza = String::new();
+    for line in package.text("control").trim_end().lines() {
+        stanza.push_str(line);
+        stanza.push('\n');
+        if line.starts_with("Package:") {
+            stanza.push_str("Status: install ok unpacked\n");
         }
-        stanzas.insert((name, package.field("Architecture")), stanza);
     }
-    stanzas.into_values().collect::<Vec<_>>().join("\n")
+    let paths: HashSet<&str> = package.paths.iter().map(|path| &path[1..]).collect();
+    let mut conffiles = String::new();
+    for (path, flag) in package.conffiles() {
+        // Without those that another package has taken over. A flag names a file that the package no longer has.
+        let flag = match flag {
+            Some(flag) => format!(" {flag}"),
+            None if paths.contains(path) => String::new(),
+            None => continue,
+        };
+        conffiles.push_str(&format!(" /{path} {NEW_CONFFILE}{flag}\n"));
+    }
+    if !conffiles.is_empty() {
+        stanza.push_str("Conffiles:\n");
+        stanza.push_str(&conffiles);
+    }
+    stanza
 }
 
-/// The interests in triggers (deb-triggers(5)). No trigger is pending: each package's configuration does the work of
-/// its triggers.
-fn triggers(folder: &Path, packages: &[Unpacked]) -> Result<()> {
+/// Adds the interests in triggers (deb-triggers(5)).
+fn interests<'a>(folder: &Path, packages: impl Iterator<Item = &'a Unpacked>) -> Result<()> {
     let mut files = String::new();
     let mut named: BTreeMap<&str, String> = BTreeMap::new();
     for package in packages {
         let name = package.field("Package");
-        for line in package.text("triggers").lines() {
-            let mut words = line.split_whitespace();
-            let suffix = match words.next() {
-                Some("interest" | "interest-await") => "",
-                Some("interest-noawait") => "/noawait",
+        for (word, trigger) in directives(package)? {
+            let suffix = match word {
+                "interest" | "interest-await" => "",
+                "interest-noawait" => "/noawait",
                 _ => continue,
             };
-            let trigger = words
-                .next()
-                .with_context(|| format!("{name}: a trigger without a name: {line:?}"))?;
             if trigger.starts_with('/') {
                 writeln!(files, "{trigger} {name}{suffix}")?;
             } else {
@@ -90,10 +140,64 @@ fn triggers(folder: &Path, packages: &[Unpacked]) -> Result<()> {
             }
         }
     }
-    fs::write(folder.join("File"), files)?;
-    fs::write(folder.join("Unincorp"), "")?;
+    append(&folder.join("File"), &files)?;
     for (trigger, interested) in named {
-        fs::write(folder.join(trigger), interested)?;
+        append(&folder.join(trigger), &interested)?;
     }
     Ok(())
+}
+
+/// Activates the triggers of packages that are being unpacked. Those in which only packages are interested that are
+/// not configured yet come to nothing: their configuration does that work.
+fn activate<'a>(folder: &Path, packages: impl Iterator<Item = &'a Unpacked>) -> Result<()> {
+    let interests = fs::read_to_string(folder.join("File")).context("reading dpkg's triggers")?;
+    let interests: HashSet<&str> = interests
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    let mut active = BTreeSet::new();
+    for package in packages {
+        for path in &package.paths {
+            let mut at = path.as_str();
+            while !at.is_empty() {
+                if let Some(found) = interests.get(at) {
+                    active.insert((*found).to_owned());
+                }
+                at = at.rsplit_once('/').map_or("", |(parent, _)| parent);
+            }
+        }
+        for (word, trigger) in directives(package)? {
+            if word.starts_with("activate") {
+                active.insert(trigger.to_owned());
+            }
+        }
+    }
+    let lines: String = active
+        .iter()
+        .map(|trigger| format!("{trigger} -\n"))
+        .collect();
+    append(&folder.join("Unincorp"), &lines)
+}
+
+/// The lines of a package's file of triggers: a word, and a trigger.
+fn directives(package: &Unpacked) -> Result<Vec<(&str, &str)>> {
+    let mut found = Vec::new();
+    for line in package.text("triggers").lines() {
+        let mut words = line.split_whitespace();
+        let Some(word) = words.next().filter(|word| !word.starts_with('#')) else {
+            continue;
+        };
+        let trigger = words.next().with_context(|| {
+            let name = package.field("Package");
+            format!("{name}: a trigger without a name: {line:?}")
+        })?;
+        found.push((word, trigger));
+    }
+    Ok(found)
+}
+
+fn append(path: &Path, text: &str) -> Result<()> {
+    let mut file = File::options().create(true).append(true).open(path)?;
+    file.write_all(text.as_bytes())
+        .with_context(|| format!("writing {}", path.display()))
 }

@@ -1,7 +1,7 @@
 //! Rootfs: turns pinned packages into a configured, cleaned, reproducible tree.
 //!
-//! All packages are unpacked at once in parallel, dpkg's database is written in its state after unpacking, and then the
-//! tree's dpkg runs each maintainer script once. The result is one tar stream with an index.
+//! The packages are unpacked in waves, each in parallel, and each maintainer script runs once. The result is one tar
+//! stream with an index.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::options::{Options, Purpose};
-use super::{clean, configure, database, layout, pack, unpack};
+use super::{clean, layout, pack, unpack, waves};
 use crate::debian::pinned::{Deb, LockedPackage};
 use crate::host::cache::Key;
 use crate::host::session::Session;
@@ -50,14 +50,8 @@ pub fn install(session: &Session, name: &str, debs: &[Deb], options: &Options) -
     let made = session.cache.step("rootfs", &key, |folder| {
         step.total(debs.iter().map(|deb| deb.package.size).sum());
         let root = folder.join("tree");
-        let packages = unpack::unpack(
-            &debs,
-            &root,
-            &|path| clean::is_kept(options, path),
-            &|bytes| step.advance(bytes),
-        )?;
-        database::write(&root, &packages)?;
-        configure::configure(&root, &packages, options.epoch, &step)?;
+        let wanted = |path: &str| clean::is_kept(options, path);
+        let packages = waves::install(&debs, &root, options.epoch, &wanted, &step)?;
         step.note("cleaning and packing");
         clean::clean(&root, &packages, options)?;
         if options.purpose == Purpose::Node {
@@ -78,7 +72,7 @@ pub fn install(session: &Session, name: &str, debs: &[Deb], options: &Options) -
 }
 
 fn key(debs: &[Deb], options: &Options) -> Key {
-    let mut key = Key::of("rootfs", 4)
+    let mut key = Key::of("rootfs", 5)
         .text("options", &format!("{options:?}"))
         .bytes("count", &debs.len().to_le_bytes());
     for deb in debs {
@@ -94,8 +88,7 @@ fn key(debs: &[Deb], options: &Options) -> Key {
 /// If a package cannot be read or the tree cannot be written.
 pub fn unpack_only(debs: &[Deb], dest: &Path) -> Result<()> {
     let options = Options::default();
-    unpack::unpack(debs, dest, &|path| clean::is_kept(&options, path), &|_| {})?;
-    Ok(())
+    unpack::unpack(debs, dest, &|path| clean::is_kept(&options, path))
 }
 
 impl Rootfs {

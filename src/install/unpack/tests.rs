@@ -1,6 +1,7 @@
 //! Packages made by the tests: conflicts, links, and paths that would lead out of the tree.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use super::*;
@@ -63,8 +64,28 @@ fn package(folder: &Path, name: &str, extra: &str, items: &[Item<'_>]) -> Deb {
     }
 }
 
-fn all(debs: &[Deb], root: &Path) -> Result<Vec<Unpacked>> {
-    unpack(debs, root, &|_| true, &|_| {})
+fn all(debs: &[Deb], root: &Path) -> Result<()> {
+    unpack(debs, root, &|_| true)
+}
+
+/// Unpacks waves as an installation does; `between` runs before the second one.
+fn waves(
+    debs: &[Deb],
+    root: &Path,
+    waves: &[&[usize]],
+    between: &dyn Fn(),
+) -> Result<Vec<Unpacked>> {
+    let mut packages = Unpacked::read(debs)?;
+    let ranks = (0..debs.len()).collect();
+    let mut tree = Tree::new(root, Overlap::Conflict, ranks)?;
+    for (at, wave) in waves.iter().enumerate() {
+        if at == 1 {
+            between();
+        }
+        tree.read_overrides(root)?;
+        tree.unpack(debs, &mut packages, wave, &|_| true, &|_| {})?;
+    }
+    Ok(packages)
 }
 
 /// Path, mode and content of all entries below a folder.
@@ -126,7 +147,7 @@ fn links_folders_and_modes_are_as_in_the_packages() {
         ),
     ];
     let root = folder.path().join("root");
-    let unpacked = all(&debs, &root).unwrap();
+    let unpacked = waves(&debs, &root, &[&[0, 1]], &|| {}).unwrap();
     let mut found = BTreeMap::new();
     listing(&root, &root, &mut found);
     for (path, expected) in [
@@ -191,6 +212,132 @@ fn of_two_packages_with_one_file_the_same_one_wins_every_time() {
         fs::read_to_string(root.join("usr/bin/x")).unwrap(),
         "from a"
     );
+}
+
+#[test]
+fn one_path_of_two_packages_is_refused_with_both_names() {
+    let folder = tempfile::tempdir().unwrap();
+    for (number, (one, two, path)) in [
+        (
+            Item::File("/usr/bin/x", 0o755, "same"),
+            Item::File("/usr/bin/x", 0o755, "same"),
+            "/usr/bin/x",
+        ),
+        // One file by two names.
+        (
+            Item::File("/bin/x", 0o755, "1"),
+            Item::File("/usr/bin/x", 0o755, "2"),
+            "/usr/bin/x",
+        ),
+        (
+            Item::Link("/usr/x", "y"),
+            Item::Folder("/usr/x", 0o755),
+            "/usr/x",
+        ),
+        (
+            Item::File("/usr/x", 0o644, ""),
+            Item::Folder("/usr/x", 0o755),
+            "/usr/x",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let debs = [
+            package(folder.path(), "one", "Version: 1\n", &[one]),
+            package(
+                folder.path(),
+                "two",
+                "Version: 2\nReplaces: one (<< 1)\n",
+                &[two],
+            ),
+        ];
+        let orders: [&[&[usize]]; 3] = [&[&[0, 1]], &[&[0], &[1]], &[&[1], &[0]]];
+        for (order, waved) in orders.into_iter().enumerate() {
+            let root = folder.path().join(format!("root-{number}-{order}"));
+            let result = waves(&debs, &root, waved, &|| {});
+            // dpkg, too, takes what is there already if that leads to a folder; a link that leads nowhere does not.
+            let error = format!("{:#}", result.unwrap_err());
+            assert!(
+                error.ends_with("is in two packages, one 1 and two 2: neither diverts it, and neither declares that it \
+                                 replaces the other"),
+                "{number} {order}: {error}"
+            );
+            assert!(error.contains(path) || error.contains("/bin/x"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_diverted_path_has_the_files_of_both_packages() {
+    let folder = tempfile::tempdir().unwrap();
+    let debs = [
+        package(
+            folder.path(),
+            "plain",
+            "",
+            &[
+                Item::File("/usr/sbin/halt", 0o755, "plain"),
+                Item::Hard("/usr/sbin/again", "/usr/sbin/halt"),
+            ],
+        ),
+        package(
+            folder.path(),
+            "guard",
+            "",
+            &[Item::File("/usr/sbin/halt", 0o755, "guard")],
+        ),
+        package(folder.path(), "empty", "", &[Item::Folder("/var", 0o755)]),
+    ];
+    let orders: [&[&[usize]]; 3] = [&[&[2], &[0, 1]], &[&[2], &[1], &[0]], &[&[0], &[1, 2]]];
+    for (order, waved) in orders.into_iter().enumerate() {
+        let root = folder.path().join(format!("root-{order}"));
+        // What `dpkg-divert --rename` does in a script.
+        let divert = || {
+            let list = "/usr/sbin/halt\n/usr/lib/guard/halt\nguard\n";
+            fs::create_dir_all(root.join("var/lib/dpkg")).unwrap();
+            fs::write(root.join("var/lib/dpkg/diversions"), list).unwrap();
+            fs::create_dir_all(root.join("usr/lib/guard")).unwrap();
+            if root.join("usr/sbin/halt").exists() {
+                let moved = root.join("usr/lib/guard/halt");
+                fs::rename(root.join("usr/sbin/halt"), moved).unwrap();
+            }
+        };
+        let unpacked = waves(&debs, &root, waved, &divert).unwrap();
+        let read = |path: &str| fs::read_to_string(root.join(path)).unwrap();
+        assert_eq!(read("usr/sbin/halt"), "guard", "{order}");
+        assert_eq!(read("usr/lib/guard/halt"), "plain", "{order}");
+        assert_eq!(read("usr/sbin/again"), "plain", "{order}");
+        assert_eq!(unpacked[0].paths[0], "/usr/sbin/halt");
+    }
+}
+
+#[test]
+fn a_replaced_path_leaves_the_list_of_the_other_package_in_either_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |text| {
+        [
+            Item::File("/etc/x", 0o644, text),
+            Item::File("/etc/y", 0o644, text),
+        ]
+    };
+    let debs = [
+        package(folder.path(), "old", "Version: 1\n", &file("old")),
+        package(
+            folder.path(),
+            "new",
+            "Version: 1\nReplaces: old (<= 1)\n",
+            &file("new")[..1],
+        ),
+    ];
+    let orders: [&[&[usize]]; 3] = [&[&[0, 1]], &[&[0], &[1]], &[&[1], &[0]]];
+    for (order, waved) in orders.into_iter().enumerate() {
+        let root = folder.path().join(format!("root-{order}"));
+        let unpacked = waves(&debs, &root, waved, &|| {}).unwrap();
+        assert_eq!(fs::read_to_string(root.join("etc/x")).unwrap(), "new");
+        assert_eq!(unpacked[0].paths, ["/etc/y"]);
+        assert_eq!(unpacked[1].paths, ["/etc/x"]);
+    }
 }
 
 #[test]

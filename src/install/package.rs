@@ -1,0 +1,80 @@
+//! A package of a tree: its control files and its paths.
+
+use anyhow::{Context, Result};
+
+use super::deb::{self, ControlFile};
+use crate::debian::pinned::Deb;
+
+/// A package that is or will be unpacked.
+#[derive(Debug)]
+pub(crate) struct Unpacked {
+    /// Its control files, `control` among them.
+    pub(crate) control: Vec<ControlFile>,
+    /// All its paths in dpkg's form (`/.`, `/usr`, …), in the order of the archive; empty before it is unpacked.
+    pub(crate) paths: Vec<String>,
+}
+
+impl Unpacked {
+    /// Reads the control files of packages.
+    pub(super) fn read(debs: &[Deb]) -> Result<Vec<Self>> {
+        let read = |deb: &Deb| {
+            let control = deb::control(&deb.path)
+                .with_context(|| format!("reading {}", deb.path.display()))?;
+            Ok(Self {
+                control,
+                paths: Vec::new(),
+            })
+        };
+        debs.iter().map(read).collect()
+    }
+
+    /// The text of a control file, empty if there is none.
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.control
+            .iter()
+            .find(|file| file.name == name)
+            .and_then(|file| std::str::from_utf8(&file.content).ok())
+            .unwrap_or_default()
+    }
+
+    /// A field of the control file, empty if there is none.
+    pub(crate) fn field(&self, name: &str) -> &str {
+        deb::field(self.text("control"), name).unwrap_or_default()
+    }
+
+    /// Its name.
+    pub(super) fn name(&self) -> &str {
+        self.field("Package")
+    }
+
+    /// Its name and version, for people.
+    pub(super) fn title(&self) -> String {
+        format!("{} {}", self.name(), self.field("Version"))
+    }
+
+    /// Its configuration files (deb-conffiles(5)): the path without the first slash, and the flag before it.
+    pub(super) fn conffiles(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.text("conffiles").lines().filter_map(|line| {
+            let line = line.trim_end();
+            let (flag, path) = line.split_at(line.find('/')?);
+            let flag = flag.trim_end();
+            Some((
+                path.trim_start_matches('/'),
+                (!flag.is_empty()).then_some(flag),
+            ))
+        })
+    }
+
+    /// A package of these control fields.
+    #[cfg(test)]
+    pub(super) fn of(control: &str) -> Self {
+        Self {
+            control: vec![ControlFile {
+                name: "control".into(),
+                mode: 0o644,
+                content: control.into(),
+            }],
+            paths: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Installs packages into a tree as apt and dpkg would, with all packages of a wave unpacked at once.
+//!
+//! For each wave: the `preinst` scripts run in the tree as it is then, the packages are unpacked in parallel at the places
+//! that diversions give them, and dpkg's database is brought to its state after unpacking. The essential packages, which
+//! bring the interpreter of the scripts, are unpacked before theirs run, as by debootstrap. dpkg configures what the
+//! next wave pre-depends on, and in the end everything.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::claims::Overlap;
+use super::configure::Scripts;
+use super::order::Order;
+use super::package::Unpacked;
+use super::unpack::Tree;
+use super::{database, dkms};
+use crate::debian::pinned::Deb;
+use crate::host::cache;
+use crate::host::progress::Step;
+use crate::host::session::Session;
+
+/// Installs packages into `root`, which must be empty or absent. `wanted` selects the unpacked files.
+pub(super) fn install(
+    debs: &[Deb],
+    root: &Path,
+    epoch: u64,
+    wanted: &(dyn Fn(&str) -> bool + Sync),
+    step: &Step,
+) -> Result<Vec<Unpacked>> {
+    let mut packages = Unpacked::read(debs)?;
+    dkms::refuse(&packages)?;
+    let order = Order::of(&packages);
+    let mut tree = Tree::new(root, Overlap::Conflict, order.ranks())?;
+    database::create(root)?;
+    let scripts = Scripts::prepare(root, epoch)?;
+    let mut configured = BTreeSet::new();
+    for (at, wave) in order.waves.iter().enumerate() {
+        let first = at == 0;
+        if !first {
+            step.note("configuring the packages");
+            let mut before = match at {
+                1 => order.waves[0].clone(),
+                _ => order.configured_before(at),
+            };
+            before.retain(|at| configured.insert(*at));
+            scripts.configure(of(&packages, &before))?;
+            step.note("running the scripts before installation");
+            scripts.before(of(&packages, wave))?;
+            tree.read_overrides(root)?;
+        }
+        step.note("unpacking the packages");
+        for lost in tree.unpack(debs, &mut packages, wave, wanted, &|bytes| {
+            step.advance(bytes)
+        })? {
+            database::list(root, &packages[lost])?;
+        }
+        if first {
+            step.note("running the scripts before installation");
+            scripts.before(of(&packages, wave))?;
+        }
+        database::add(root, of(&packages, wave))?;
+    }
+    step.note("configuring the packages");
+    scripts.finish()?;
+    remove_unwanted(root, &packages, wanted)?;
+    Ok(packages)
+}
+
+/// Installs packages into `root`, which must be empty or absent, and leaves the tree as their scripts have left it.
+///
+/// # Errors
+/// If a package cannot be read, two packages have one path, or a maintainer script fails; the error names them.
+pub fn install_only(session: &Session, debs: &[Deb], root: &Path, epoch: u64) -> Result<()> {
+    let step = session.progress.step("install");
+    step.total(debs.iter().map(|deb| deb.package.size).sum());
+    install(debs, root, epoch, &|_| true, &step)?;
+    step.made(None);
+    Ok(())
+}
+
+fn of<'a>(
+    packages: &'a [Unpacked],
+    which: &'a [usize],
+) -> impl Iterator<Item = &'a Unpacked> + Clone {
+    which.iter().map(|at| &packages[*at])
+}
+
+/// Removes the folders that were there for scripts alone, with the links that scripts have put into them.
+fn remove_unwanted(
+    root: &Path,
+    packages: &[Unpacked],
+    wanted: &(dyn Fn(&str) -> bool + Sync),
+) -> Result<()> {
+    let paths = packages.iter().flat_map(|package| &package.paths);
+    let unwanted = paths.map(|path| &path[1..]).filter(|path| !wanted(path));
+    for path in unwanted.collect::<BTreeSet<_>>() {
+        cache::remove(&root.join(path))?;
+    }
+    Ok(())
+}
