@@ -16,6 +16,10 @@ promises-long:
 page:
     cargo test --test page -- --ignored
 
+# The larger sets of packages against real dpkg, and the recipes here: minutes each. `just dpkg-long ceph` runs one.
+dpkg-long *SETS:
+    cargo test --release --test dpkg -- --ignored {{SETS}}
+
 # What CI runs.
 ci:
     .ci/run

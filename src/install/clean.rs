@@ -2,7 +2,7 @@
 //! needs, and that the recipe does not request. The list of differing files comes from measurements.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -110,6 +110,8 @@ const PERHAPS: &[&str] = &[
     "perl-base",
     "libdb5.3t64",
 ];
+/// Files of `/var/log` that the base system makes, empty.
+const LOGINS: &[&str] = &["btmp", "lastlog", "wtmp"];
 /// Folders with links that enable units.
 const ENABLED: &[&str] = &["etc/systemd/system", "etc/systemd/user"];
 /// Files of removed packages that other programs use.
@@ -232,7 +234,8 @@ fn empty(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Removes logs and keeps their folders: services expect these with the owner from their package.
+/// Removes logs and keeps their folders: services expect these with the owner from their package. The records of logins
+/// stay too, since login and sshd write them only if they exist; without a content that a script has left.
 fn logs(folder: &Path) -> Result<()> {
     if !folder.is_dir() {
         return Ok(());
@@ -241,6 +244,10 @@ fn logs(folder: &Path) -> Result<()> {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
             logs(&entry.path())?;
+        } else if LOGINS.iter().any(|name| *name == entry.file_name())
+            && entry.file_type()?.is_file()
+        {
+            File::options().write(true).open(entry.path())?.set_len(0)?;
         } else {
             remove(&entry.path())?;
         }
@@ -385,6 +392,27 @@ mod tests {
         for kept in ["kept-alias.timer", "masked.service"] {
             assert!(fs::symlink_metadata(root.join("etc/systemd/system").join(kept)).is_ok());
         }
+    }
+
+    #[test]
+    fn logs_go_and_the_records_of_logins_stay_empty() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path();
+        fs::create_dir(log.join("apt")).unwrap();
+        for name in ["dpkg.log", "apt/term.log", "wtmp", "btmp"] {
+            fs::write(log.join(name), "x").unwrap();
+        }
+        logs(log).unwrap();
+        for (name, size) in [
+            ("wtmp", Some(0)),
+            ("btmp", Some(0)),
+            ("dpkg.log", None),
+            ("apt/term.log", None),
+        ] {
+            let found = fs::metadata(log.join(name)).ok().map(|meta| meta.len());
+            assert_eq!(found, size, "{name}");
+        }
+        assert!(log.join("apt").is_dir());
     }
 
     #[test]
