@@ -201,3 +201,61 @@ fn append(path: &Path, text: &str) -> Result<()> {
     file.write_all(text.as_bytes())
         .with_context(|| format!("writing {}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn package(name: &str, files: &[(&str, &str)], paths: &[&str]) -> Unpacked {
+        let mut package = Unpacked::of(&format!("Package: {name}\nArchitecture: all\n"));
+        for (name, content) in files {
+            package.control.push(ControlFile {
+                name: (*name).to_owned(),
+                mode: 0o644,
+                content: content.as_bytes().to_vec(),
+            });
+        }
+        package.paths = paths.iter().map(|&path| path.to_owned()).collect();
+        package
+    }
+
+    #[test]
+    fn dpkg_is_left_to_install_the_configuration_files() {
+        let conffiles = "/etc/a\nremove-on-upgrade /etc/old\n/etc/taken\n";
+        let package = package("a", &[("conffiles", conffiles)], &["/etc", "/etc/a"]);
+        assert_eq!(
+            stanza(&package),
+            "Package: a\nStatus: install ok unpacked\nArchitecture: all\n\
+             Conffiles:\n /etc/a newconffile\n /etc/old newconffile remove-on-upgrade\n"
+        );
+    }
+
+    #[test]
+    fn waves_add_to_the_database_and_activate_triggers() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        create(root).unwrap();
+        let interests = "interest-noawait /usr/share/man\ninterest menu\n# none\n";
+        let first = package("m", &[("triggers", interests)], &["/.", "/usr"]);
+        let second = package(
+            "n",
+            &[("triggers", "activate-noawait menu\n"), ("postinst", "#!")],
+            &["/.", "/usr/share/man/man1", "/usr/share/manual"],
+        );
+        for wave in [&first, &second] {
+            add(root, std::iter::once(wave)).unwrap();
+        }
+        let read = |name: &str| fs::read_to_string(root.join(FOLDER).join(name)).unwrap();
+        assert_eq!(read("triggers/File"), "/usr/share/man m/noawait\n");
+        assert_eq!(read("triggers/menu"), "m\n");
+        assert_eq!(read("triggers/Unincorp"), "/usr/share/man -\nmenu -\n");
+        assert_eq!(read("info/n.postinst"), "#!");
+        assert_eq!(read("info/m.list"), "/.\n/usr\n");
+        let status = read("status");
+        let stanzas: Vec<&str> = status.split("\n\n").collect();
+        assert!(
+            stanzas.len() == 2 && stanzas[1].starts_with("Package: n\n"),
+            "{status}"
+        );
+    }
+}

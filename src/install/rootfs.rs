@@ -50,8 +50,7 @@ pub fn install(session: &Session, name: &str, debs: &[Deb], options: &Options) -
     let made = session.cache.step("rootfs", &key, |folder| {
         step.total(debs.iter().map(|deb| deb.package.size).sum());
         let root = folder.join("tree");
-        let wanted = |path: &str| clean::is_kept(options, path);
-        let packages = waves::install(&debs, &root, options.epoch, &wanted, &step)?;
+        let packages = waves::install(&debs, &root, options, &step)?;
         step.note("cleaning and packing");
         clean::clean(&root, &packages, options)?;
         if options.purpose == Purpose::Node {

@@ -12,29 +12,30 @@ use anyhow::Result;
 
 use super::claims::Overlap;
 use super::configure::Scripts;
+use super::options::Options;
 use super::order::Order;
 use super::package::Unpacked;
 use super::unpack::Tree;
-use super::{database, dkms};
+use super::{clean, database, dkms};
 use crate::debian::pinned::Deb;
 use crate::host::cache;
 use crate::host::progress::Step;
 use crate::host::session::Session;
 
-/// Installs packages into `root`, which must be empty or absent. `wanted` selects the unpacked files.
+/// Installs packages into `root`, which must be empty or absent, without the files that the options leave out.
 pub(super) fn install(
     debs: &[Deb],
     root: &Path,
-    epoch: u64,
-    wanted: &(dyn Fn(&str) -> bool + Sync),
+    options: &Options,
     step: &Step,
 ) -> Result<Vec<Unpacked>> {
+    let wanted: &(dyn Fn(&str) -> bool + Sync) = &|path| clean::is_kept(options, path);
     let mut packages = Unpacked::read(debs)?;
     dkms::refuse(&packages)?;
     let order = Order::of(&packages);
     let mut tree = Tree::new(root, Overlap::Conflict, order.ranks())?;
     database::create(root)?;
-    let scripts = Scripts::prepare(root, epoch)?;
+    let scripts = Scripts::prepare(root, options.epoch)?;
     let mut configured = BTreeSet::new();
     for (at, wave) in order.waves.iter().enumerate() {
         let first = at == 0;
@@ -72,10 +73,10 @@ pub(super) fn install(
 ///
 /// # Errors
 /// If a package cannot be read, two packages have one path, or a maintainer script fails; the error names them.
-pub fn install_only(session: &Session, debs: &[Deb], root: &Path, epoch: u64) -> Result<()> {
+pub fn install_only(session: &Session, debs: &[Deb], root: &Path, options: &Options) -> Result<()> {
     let step = session.progress.step("install");
     step.total(debs.iter().map(|deb| deb.package.size).sum());
-    install(debs, root, epoch, &|_| true, &step)?;
+    install(debs, root, options, &step)?;
     step.made(None);
     Ok(())
 }
@@ -99,4 +100,47 @@ fn remove_unwanted(
         cache::remove(&root.join(path))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn folders_that_were_for_scripts_alone_go_with_the_links_in_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let options = Options::default();
+        for path in [
+            "usr/share/man/man1",
+            "usr/share/locale/de",
+            "usr/share/doc-base",
+        ] {
+            fs::create_dir_all(root.join(path)).unwrap();
+        }
+        std::os::unix::fs::symlink("/x", root.join("usr/share/man/man1/java.1.gz")).unwrap();
+        let mut package = Unpacked::of("Package: a\n");
+        package.paths = [
+            "/.",
+            "/usr/share/man",
+            "/usr/share/man/man1",
+            "/usr/share/man/man1/a.1.gz",
+            "/usr/share/locale/de",
+            "/usr/share/doc-base",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let wanted = |path: &str| clean::is_kept(&options, path);
+        remove_unwanted(root, &[package], &wanted).unwrap();
+        for (path, kept) in [
+            ("usr/share/man", true),
+            ("usr/share/man/man1", false),
+            ("usr/share/locale/de", false),
+            ("usr/share/doc-base", true),
+        ] {
+            assert_eq!(root.join(path).is_dir(), kept, "{path}");
+        }
+    }
 }

@@ -23,7 +23,7 @@ use anyhow::{Context as _, Result, bail};
 use slipway::host::progress::Kind;
 use slipway::host::sandbox::become_root_of_namespace;
 use slipway::host::session::Session;
-use slipway::install;
+use slipway::install::{self, Options};
 use slipway::lock::{self, LockedRecipe};
 use slipway::recipe::{Recipe, SET_ROOT, SetRequest, load};
 
@@ -35,6 +35,8 @@ struct Set {
     packages: &'static [&'static str],
     /// Whether it takes too long for every run.
     long: bool,
+    /// Whether the build keeps the documentation; scripts must work without.
+    docs: bool,
 }
 
 const fn short(name: &'static str, packages: &'static [&'static str]) -> Set {
@@ -42,6 +44,7 @@ const fn short(name: &'static str, packages: &'static [&'static str]) -> Set {
         name,
         packages,
         long: false,
+        docs: true,
     }
 }
 
@@ -50,6 +53,7 @@ const fn long(name: &'static str, packages: &'static [&'static str]) -> Set {
         name,
         packages,
         long: true,
+        docs: true,
     }
 }
 
@@ -64,7 +68,11 @@ const SETS: &[Set] = &[
     long("docker", &["docker.io", "systemd-sysv"]),
     long("podman", &["podman", "systemd-sysv"]),
     long("python", &["python3", "python3-venv"]),
-    long("java", &["default-jre-headless"]),
+    // Its alternatives have manual pages as slaves.
+    Set {
+        docs: false,
+        ..long("java", &["default-jre-headless"])
+    },
     long("mariadb", &["mariadb-server"]),
     long("iscsi", &["open-iscsi", "multipath-tools", "systemd-sysv"]),
     long("ceph", &["ceph-mon", "ceph-osd"]),
@@ -103,18 +111,16 @@ fn main() -> Result<()> {
     let reference = Reference::new(&session, &locked)?;
     let mut failed = Vec::new();
     for set in &asked[1..] {
-        check(
-            &session,
-            &reference,
-            &locked,
-            set.name,
-            set.name,
-            &mut failed,
-        )?;
+        let docs = SETS
+            .iter()
+            .any(|other| other.name == set.name && other.docs);
+        let which = (set.name, set.name, docs);
+        check(&session, &reference, &locked, which, &mut failed)?;
     }
     for (name, recipe, request) in recipes {
         let locked = lock::resolve(&session, &recipe, &[request])?;
-        check(&session, &reference, &locked, SET_ROOT, &name, &mut failed)?;
+        let which = (SET_ROOT, name.as_str(), true);
+        check(&session, &reference, &locked, which, &mut failed)?;
     }
     if failed.is_empty() {
         return Ok(());
@@ -167,22 +173,25 @@ fn check(
     session: &Session,
     reference: &Reference,
     locked: &LockedRecipe,
-    set: &str,
-    name: &str,
+    (set, name, docs): (&str, &str, bool),
     failed: &mut Vec<String>,
 ) -> Result<()> {
     let debs = locked.fetch(session, set)?;
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let (ours, theirs) = (place.path().join("ours"), place.path().join("dpkg"));
     let begin = Instant::now();
-    let epoch = locked.lock.epoch;
-    let installed = install::install_only(session, &debs, &ours, epoch);
+    let options = Options {
+        epoch: locked.lock.epoch,
+        docs,
+        ..Options::default()
+    };
+    let installed = install::install_only(session, &debs, &ours, &options);
     installed.with_context(|| format!("installing {name}"))?;
     let after = begin.elapsed();
     reference
-        .install(&debs, &theirs, epoch)
+        .install(&debs, &theirs, options.epoch)
         .with_context(|| format!("installing {name} by dpkg"))?;
-    let found = compare::trees(&ours, &theirs)?;
+    let found = compare::trees(&ours, &theirs, docs)?;
     let times = format!(
         "{} packages, {:.1} s by the build, {:.1} s by dpkg, {} paths",
         debs.len(),
