@@ -83,7 +83,7 @@ pub(super) fn list(root: &Path, package: &Unpacked) -> Result<()> {
     fs::write(root.join(&path), list).with_context(|| format!("writing {path}"))
 }
 
-/// The base name of a package's files in `info/`.
+/// A package's name where it must be unambiguous: of its files in `info/`, and in the triggers.
 pub(super) fn stem(package: &Unpacked) -> String {
     let name = package.field("Package");
     if package.field("Multi-Arch") == "same" {
@@ -126,7 +126,7 @@ fn interests<'a>(folder: &Path, packages: impl Iterator<Item = &'a Unpacked>) ->
     let mut files = String::new();
     let mut named: BTreeMap<&str, String> = BTreeMap::new();
     for package in packages {
-        let name = package.field("Package");
+        let name = stem(package);
         for (word, trigger) in directives(package)? {
             let suffix = match word {
                 "interest" | "interest-await" => "",
@@ -236,7 +236,8 @@ mod tests {
         let root = folder.path();
         create(root).unwrap();
         let interests = "interest-noawait /usr/share/man\ninterest menu\n# none\n";
-        let first = package("m", &[("triggers", interests)], &["/.", "/usr"]);
+        let mut first = package("m", &[("triggers", interests)], &["/.", "/usr"]);
+        first.control[0].content = b"Package: m\nArchitecture: amd64\nMulti-Arch: same\n".to_vec();
         let second = package(
             "n",
             &[("triggers", "activate-noawait menu\n"), ("postinst", "#!")],
@@ -246,11 +247,11 @@ mod tests {
             add(root, std::iter::once(wave)).unwrap();
         }
         let read = |name: &str| fs::read_to_string(root.join(FOLDER).join(name)).unwrap();
-        assert_eq!(read("triggers/File"), "/usr/share/man m/noawait\n");
-        assert_eq!(read("triggers/menu"), "m\n");
+        assert_eq!(read("triggers/File"), "/usr/share/man m:amd64/noawait\n");
+        assert_eq!(read("triggers/menu"), "m:amd64\n");
         assert_eq!(read("triggers/Unincorp"), "/usr/share/man -\nmenu -\n");
         assert_eq!(read("info/n.postinst"), "#!");
-        assert_eq!(read("info/m.list"), "/.\n/usr\n");
+        assert_eq!(read("info/m:amd64.list"), "/.\n/usr\n");
         let status = read("status");
         let stanzas: Vec<&str> = status.split("\n\n").collect();
         assert!(

@@ -38,6 +38,8 @@ const ALLOWED: &[(&str, &str)] = &[
 const CONTENT: &[(&str, &str)] = &[
     ("/etc/machine-id", "random"),
     ("/var/lib/dbus/machine-id", "random"),
+    ("/etc/nvme/hostid", "random"),
+    ("/etc/nvme/hostnqn", "random"),
     ("/etc/ssl/certs/ssl-cert-snakeoil.pem", "a random key"),
     ("/etc/ssl/private/ssl-cert-snakeoil.key", "a random key"),
     ("/etc/ssl/certs/java/cacerts", "the time of its making"),
