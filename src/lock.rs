@@ -7,6 +7,9 @@ mod file;
 mod changes;
 mod fetching;
 
+// Floor: files that no lock pins, since the recipe does
+mod downloads;
+
 // Floor: the pins of an earlier lock
 mod keep;
 

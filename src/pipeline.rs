@@ -46,6 +46,7 @@ pub struct Built {
 pub fn build(session: &Session, request: &Request) -> Result<Built> {
     let recipe = recipe::load_as(&request.recipe, &request.choice)?;
     let locked = lock::pin(session, recipe, request.lock)?;
+    locked.fetch_files(session)?;
     let tools = tools::install(session, "tools", &locked.fetch(session, SET_TOOLS_BUILD)?)?;
     let (rootfs, kernel) = side_by_side(
         || rootfs::install(session, &locked),

@@ -50,9 +50,9 @@ use crate::debian::third_party::ThirdParty;
 use crate::node_files::Features;
 
 pub use check::{
-    BaseConfig, ContainerImage, DebFile, DebFrom, Debian, FileEntry, FileKind, Image, ImagesFrom,
-    Kernel, KubeletSource, Kubernetes, KubernetesTool, Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt,
-    PrebuiltFrom, RootOptions, Units,
+    BaseConfig, ContainerImage, DebFile, DebFrom, Debian, Download, FileEntry, FileKind, Image,
+    ImagesFrom, Kernel, KubeletSource, Kubernetes, KubernetesTool, Lockdown,
+    NEWEST_KUBERNETES_MINOR, Prebuilt, PrebuiltFrom, RootOptions, Units,
 };
 pub use load::{Choice, load, load_as, only_one, variants};
 pub use mistakes::Mistakes;
@@ -304,6 +304,22 @@ impl Recipe {
                 ImagesFrom::Registry => self.containers.clone(),
             },
         }
+    }
+
+    /// The files of servers that it names by URL and SHA-256, each with the place that names it.
+    pub fn downloads(&self) -> impl Iterator<Item = (&Download, &str)> {
+        self.files.iter().filter_map(|file| match &file.kind {
+            FileKind::Download(download) => Some((download, file.origin.as_str())),
+            _ => None,
+        })
+    }
+
+    /// Where the recipe has the hash of a file of a server.
+    pub(crate) fn download_place(&self, sha256: &str) -> Option<Place> {
+        let is_one =
+            |file: &&FileEntry| matches!(&file.kind, FileKind::Download(of) if of.sha256 == sha256);
+        let file = self.files.iter().find(is_one)?;
+        self.places.value(&["files", &file.path, "sha256"])
     }
 
     /// The lock file beside the recipe: each variant has its own.

@@ -19,7 +19,7 @@ use slipway::install::tools::{self, Tools};
 use slipway::lock::{self, Lock, LockedRecipe, Mode};
 use slipway::publish::page::Page;
 use slipway::recipe::node_config;
-use slipway::recipe::{self, Choice, Platform, SET_TOOLS_BUILD};
+use slipway::recipe::{self, Choice, Platform, Recipe, SET_TOOLS_BUILD};
 use slipway::vm::machine::disk::Bus;
 use slipway::vm::{demo, disks, pxe, run, timeline};
 use slipway::{artifact, compare, doctor, inspect, pipeline};
@@ -134,6 +134,7 @@ fn plan(args: &BuildArgs, path: &Path, choices: &[Choice], output: Output) -> Re
         let name = format!("{}-{}", recipe.image.name, recipe.image.version);
         let out = args.out.output.join(name);
         let artifacts: Vec<&str> = recipe.artifacts.iter().map(|kind| kind.name()).collect();
+        let files = files_to_fetch(&session.cache, &recipe);
         let (locked, missing) = match lock::pin(&session, recipe, Mode::Locked) {
             Ok(locked) => (None, missing(&session.cache, &locked.lock)),
             Err(error) => (Some(format!("{error:#}")), (0, 0)),
@@ -142,7 +143,7 @@ fn plan(args: &BuildArgs, path: &Path, choices: &[Choice], output: Output) -> Re
             choice.variant.as_deref(),
             serde_json::json!({
                 "out": out, "artifacts": artifacts, "lock": locked,
-                "downloads": missing.0, "bytes": missing.1,
+                "downloads": missing.0, "bytes": missing.1, "files": files,
             }),
         ));
         text += &format!("{}: {}", out.display(), artifact::DISK);
@@ -158,6 +159,9 @@ fn plan(args: &BuildArgs, path: &Path, choices: &[Choice], output: Output) -> Re
                 progress::bytes(missing.1)
             ),
         };
+        for url in files {
+            text += &format!("to fetch: {url}\n");
+        }
     }
     if output.json {
         print_each(told)?;
@@ -165,6 +169,16 @@ fn plan(args: &BuildArgs, path: &Path, choices: &[Choice], output: Output) -> Re
         arguments::print(&text)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The URLs of the recipe's files of servers that are not in the cache.
+fn files_to_fetch(cache: &Cache, recipe: &Recipe) -> Vec<String> {
+    let missing = recipe
+        .downloads()
+        .filter(|(download, _)| !cache.object(&download.sha256).exists());
+    missing
+        .map(|(download, _)| fetch::shown(&download.url))
+        .collect()
 }
 
 /// How many locked packages are not in the cache, and their size.

@@ -5,8 +5,13 @@
 //! are valid.
 
 // Floor: names and sizes
+mod download;
 mod names;
 mod size;
+
+// Floor: what files of a recipe are filled in with
+mod image;
+mod variables;
 
 // Floor: the tables of a recipe
 mod archives;
@@ -17,7 +22,6 @@ mod debs;
 mod disk;
 mod files;
 mod ignition;
-mod image;
 mod kernel;
 mod kubernetes;
 mod node;
@@ -50,10 +54,12 @@ use kubernetes::RawKubernetes;
 use node::RawNode;
 use root::RawRoot;
 use units::RawUnits;
+use variables::Variables;
 
 pub use containers::{ContainerImage, ImagesFrom, Prebuilt, PrebuiltFrom};
 pub use debian::Debian;
 pub use debs::{DebFile, DebFrom};
+pub use download::Download;
 pub use files::{FileEntry, FileKind};
 pub use ignition::BaseConfig;
 pub use image::Image;
@@ -84,6 +90,8 @@ pub(super) struct RawRecipe {
     variants: BTreeMap<String, RawRecipe>,
     /// What the image is called.
     image: RawImage,
+    /// Values by name, for files with `template = true`.
+    variables: BTreeMap<String, String>,
     /// Which packages, and from where.
     debian: RawDebian,
     /// The kernel, its modules and its command line.
@@ -153,6 +161,7 @@ pub(super) fn recipe(
         extends: _,
         variants: _,
         image,
+        variables,
         debian,
         kernel,
         files,
@@ -171,12 +180,14 @@ pub(super) fn recipe(
         gone,
         mistakes,
     };
+    let variables = Variables::check(&mut check, variables, &image);
     let image = check.image(&image);
     let debian = check.debian(debian);
     let kernel = check.kernel(kernel);
-    let (files, places): (Vec<FileEntry>, Vec<Place>) = files::check(&mut check, &overlay, &files)
-        .into_iter()
-        .unzip();
+    let (files, places): (Vec<FileEntry>, Vec<Place>) =
+        files::check(&mut check, &overlay, &files, &variables)
+            .into_iter()
+            .unzip();
     addons::check(&mut check, &files);
     let units = check.units(units);
     let kubernetes = kubernetes.map(|raw| kubernetes::check(&mut check, raw));

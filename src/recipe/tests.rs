@@ -10,6 +10,7 @@ use image::node::{EtcdFind, EtcdFormat, Role};
 
 mod archives;
 mod debs;
+mod files;
 
 use super::{
     Choice, FileKind, KubeletSource, KubernetesTool, Platform, PrebuiltFrom, Recipe, SET_ETCD,

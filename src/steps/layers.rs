@@ -44,7 +44,7 @@ pub fn collect(
     let mut layers = vec![kernel.layer.clone(), Layer::new(cache, node)?];
     layers.extend(kubelet.layers.iter().cloned());
     let below = Found::below(rootfs, &layers)?;
-    let with_files = words::check(recipe, rootfs, kernel, &below)?;
+    let with_files = words::check(cache, recipe, rootfs, kernel, &below)?;
     layers.extend(overlay::layers(cache, recipe, &below, &with_files)?);
     Ok(layers)
 }

@@ -57,7 +57,10 @@ fn read(check: &mut Check<'_>, entry: &FileEntry, name: &str) -> Option<File> {
                 return None;
             }
         },
-        FileKind::Link(_) | FileKind::Directory | FileKind::Remove => return None,
+        // A file of a server is a mistake already.
+        FileKind::Download(_) | FileKind::Link(_) | FileKind::Directory | FileKind::Remove => {
+            return None;
+        }
     };
     Some(File {
         name: name.to_owned(),

@@ -40,7 +40,10 @@ pub(super) fn mistakes(
     let (path, bytes) = match &entry.kind {
         FileKind::Content(content) => (format!("files.{CLUSTER:?}"), Ok(content.clone())),
         FileKind::Source(source) => (source.display().to_string(), fs::read(source)),
-        FileKind::Link(_) | FileKind::Directory | FileKind::Remove => return Vec::new(),
+        // A file of a server is a mistake already.
+        FileKind::Download(_) | FileKind::Link(_) | FileKind::Directory | FileKind::Remove => {
+            return Vec::new();
+        }
     };
     let text = match bytes.map(String::from_utf8) {
         Ok(Ok(text)) => text,

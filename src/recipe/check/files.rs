@@ -10,8 +10,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Check;
+use super::download::Download;
 use super::names::Rule;
 use super::size::TextOrNumber;
+use super::variables::Variables;
 use crate::host::tree;
 use crate::recipe::mistakes::{Mistake, Place};
 use crate::recipe::tree::{Node, Value};
@@ -19,7 +21,7 @@ use crate::recipe::tree::{Node, Value};
 /// Folders under mounts of a running node: files of an image there would be hidden.
 const COVERED: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
 
-/// What is put at one path. Exactly one of content, source, link, directory and remove is given.
+/// What is put at one path. Exactly one of content, source, url, link, directory and remove is given.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct RawFile {
@@ -27,6 +29,12 @@ pub(super) struct RawFile {
     pub content: Option<String>,
     /// A file to copy; a path relative to this recipe.
     pub source: Option<String>,
+    /// A file of a server, without user and password; the build fetches it. Not for files whose content is checked with the recipe.
+    pub url: Option<String>,
+    /// SHA-256 of the file, hexadecimal. Required with `url`.
+    pub sha256: Option<String>,
+    /// Whether content or source is filled in: `{{ name }}` is the value of that variable, `{{{{` two braces. Default: false.
+    pub template: Option<bool>,
     /// A symbolic link with this target.
     pub link: Option<String>,
     /// A folder, when true.
@@ -76,6 +84,8 @@ pub enum FileKind {
     Source(#[serde(skip)] PathBuf),
     /// These bytes.
     Content(Vec<u8>),
+    /// A file of a server.
+    Download(Download),
     /// A symbolic link with this target.
     Link(String),
     /// A folder.
@@ -89,6 +99,7 @@ pub(super) fn check(
     check: &mut Check<'_>,
     overlay: &RawOverlay,
     files: &BTreeMap<String, RawFile>,
+    variables: &Variables,
 ) -> Vec<(FileEntry, Place)> {
     let mut all = BTreeMap::new();
     check.unique("overlay.trees");
@@ -109,7 +120,7 @@ pub(super) fn check(
         }
     }
     for (path, raw) in files {
-        if let Some(entry) = file(check, path, raw) {
+        if let Some(entry) = file(check, path, raw, variables) {
             all.insert(path.clone(), entry);
         }
     }
@@ -161,13 +172,23 @@ fn source_mode(path: &Path) -> std::io::Result<u32> {
     Ok(if executable { 0o755 } else { 0o644 })
 }
 
-fn file(check: &mut Check<'_>, path: &str, raw: &RawFile) -> Option<(FileEntry, Place)> {
+fn file(
+    check: &mut Check<'_>,
+    path: &str,
+    raw: &RawFile,
+    variables: &Variables,
+) -> Option<(FileEntry, Place)> {
     let entry = check.tree.entry("files")?.node.entry(path)?;
     let (key, node) = (entry.key.clone(), &entry.node);
     if let Some((found, expected)) = bad_path(path) {
         check.add(Mistake::at(&key, found, expected));
     }
     let (kind, default) = kind(check, path, raw, &key, node)?;
+    only_with(check, node);
+    let kind = match raw.template {
+        Some(true) => filled(check, kind, node, variables)?,
+        _ => kind,
+    };
     let mode = match node.at(&["mode"]) {
         Some(given) => mode(check, given),
         None => Some(default),
@@ -202,7 +223,7 @@ fn kind(
         ));
         return None;
     }
-    let given: Vec<&str> = ["content", "source", "link", "directory", "remove"]
+    let given: Vec<&str> = ["content", "source", "url", "link", "directory", "remove"]
         .into_iter()
         .filter(|word| node.at(&[word]).is_some())
         .collect();
@@ -218,12 +239,20 @@ fn kind(
         check.add(Mistake::at(
             key,
             found,
-            "expected one of content, source, link, directory and remove",
+            "expected one of content, source, url, link, directory and remove",
         ));
         return None;
     };
     match *only {
         "content" => Some((FileKind::Content(raw.content.clone()?.into_bytes()), 0o644)),
+        "url" => {
+            let at = |word: &str| node.at(&[word]).map(|node| &node.place);
+            let url = (raw.url.as_deref()?, at("url")?);
+            let sha256 = raw.sha256.as_deref().zip(at("sha256"));
+            check.not_read(path, url.1);
+            let download = check.download(url, sha256, key)?;
+            Some((FileKind::Download(download), 0o644))
+        }
         "link" => Some((FileKind::Link(raw.link.clone()?), 0o777)),
         "directory" => Some((FileKind::Directory, 0o755)),
         "remove" => Some((FileKind::Remove, 0)),
@@ -252,6 +281,50 @@ fn kind(
             }
         }
     }
+}
+
+/// Adds the mistakes of keys that belong to other kinds.
+fn only_with(check: &mut Check<'_>, node: &Node) {
+    for (word, with, expected) in [
+        ("sha256", &["url"][..], "expected it beside a `url`"),
+        (
+            "template",
+            &["content", "source"],
+            "expected it beside `content` or `source`",
+        ),
+    ] {
+        let alone = with.iter().all(|with| node.at(&[with]).is_none());
+        if let (Some(given), true) = (node.at(&[word]), alone) {
+            let found = format!("`{word}` of a file that has none of {}", with.join(", "));
+            check.add(Mistake::at(&given.place, found, expected));
+        }
+    }
+}
+
+/// A template with the recipe's variables in it.
+fn filled(
+    check: &mut Check<'_>,
+    kind: FileKind,
+    node: &Node,
+    variables: &Variables,
+) -> Option<FileKind> {
+    let text = match kind {
+        FileKind::Content(bytes) => {
+            let text = String::from_utf8(bytes).ok()?;
+            variables.content(check, node.at(&["content"])?, &text)?
+        }
+        FileKind::Source(path) => match fs::read_to_string(&path) {
+            Ok(text) => variables.source(check, &path, &text)?,
+            Err(error) => {
+                let place = node.at(&["source"])?.place.clone();
+                let found = format!("{} is not usable as a template: {error}", path.display());
+                check.add(Mistake::at(&place, found, "expected a text in UTF-8"));
+                return None;
+            }
+        },
+        other => return Some(other),
+    };
+    Some(FileKind::Content(text.into_bytes()))
 }
 
 fn missing_source(place: &Place, source: &Path, error: &std::io::Error) -> Mistake {

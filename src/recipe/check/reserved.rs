@@ -24,6 +24,7 @@ fn entry(file: &FileEntry) -> Entry {
     let kind = match &file.kind {
         FileKind::Source(path) => Kind::File(Source::Path(path.clone())),
         FileKind::Content(bytes) => Kind::File(Source::Bytes(bytes.clone())),
+        FileKind::Download(_) => Kind::File(Source::Bytes(Vec::new())),
         FileKind::Link(target) => Kind::Symlink(target.clone()),
         FileKind::Directory => Kind::Directory,
         FileKind::Remove => Kind::Remove,

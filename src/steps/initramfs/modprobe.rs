@@ -97,7 +97,9 @@ fn content(kind: &FileKind) -> Result<String> {
             fs::read(path).with_context(|| format!("reading {}", path.display()))?
         }
         // A link to /dev/null switches a file off, as a removal does.
-        FileKind::Link(_) | FileKind::Directory | FileKind::Remove => Vec::new(),
+        FileKind::Download(_) | FileKind::Link(_) | FileKind::Directory | FileKind::Remove => {
+            Vec::new()
+        }
     };
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

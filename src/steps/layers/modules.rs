@@ -148,7 +148,7 @@ fn loaded_at_boot(
                     mistakes.add(absent(recipe, catalogue, Some(place), name, WHAT_FOR));
                 }
             }
-            FileKind::Link(_) | FileKind::Directory | FileKind::Remove => {}
+            FileKind::Download(_) | FileKind::Link(_) | FileKind::Directory | FileKind::Remove => {}
         }
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn layers(
     below: &Found,
     with_files: &Found,
 ) -> Result<[Layer; 2]> {
-    let entries = files(&recipe.files, below)?;
+    let entries = files(cache, &recipe.files, below)?;
     let mut links = Vec::new();
     for unit in &recipe.units.enable {
         let text = with_files.unit(unit);
@@ -45,7 +45,7 @@ pub(super) fn layers(
 }
 
 /// The recipe's files. A user or group that is not there has number 0.
-pub(super) fn files(files: &[FileEntry], below: &Found) -> Result<Vec<Entry>> {
+pub(super) fn files(cache: &Cache, files: &[FileEntry], below: &Found) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for file in files {
         entries.push(Entry {
@@ -53,7 +53,7 @@ pub(super) fn files(files: &[FileEntry], below: &Found) -> Result<Vec<Entry>> {
             mode: file.mode,
             uid: number(&file.user, &below.users).unwrap_or_default(),
             gid: number(&file.group, &below.groups).unwrap_or_default(),
-            kind: kind(file)?,
+            kind: kind(cache, file)?,
             xattrs: Vec::new(),
         });
     }
@@ -65,7 +65,7 @@ pub(super) fn number(name: &str, names: &BTreeMap<String, u32>) -> Option<u32> {
     name.parse().ok().or_else(|| names.get(name).copied())
 }
 
-fn kind(file: &FileEntry) -> Result<Kind> {
+fn kind(cache: &Cache, file: &FileEntry) -> Result<Kind> {
     Ok(match &file.kind {
         FileKind::Source(path) => {
             let path = std::path::absolute(path)?;
@@ -80,6 +80,7 @@ fn kind(file: &FileEntry) -> Result<Kind> {
             }
             Kind::File(Source::Path(path))
         }
+        FileKind::Download(of) => Kind::File(Source::Path(cache.object(&of.sha256))),
         FileKind::Content(bytes) => Kind::File(Source::Bytes(bytes.clone())),
         FileKind::Link(target) => Kind::Symlink(target.clone()),
         FileKind::Directory => Kind::Directory,

@@ -5,6 +5,7 @@ use anyhow::Result;
 
 use super::found::Found;
 use super::{credential_providers, modules, overlay};
+use crate::host::cache::Cache;
 use crate::install::Rootfs;
 use crate::layer::merge;
 use crate::layer::{Entry, Kind};
@@ -20,6 +21,7 @@ const MADE_AT_BOOT: [&str; 6] = ["automount", "device", "mount", "scope", "slice
 /// # Errors
 /// All mistakes, as [`Mistakes`]; or a file cannot be read.
 pub(super) fn check(
+    cache: &Cache,
     recipe: &Recipe,
     rootfs: &Rootfs,
     kernel: &Kernel,
@@ -27,7 +29,7 @@ pub(super) fn check(
 ) -> Result<Found> {
     let catalogue = Catalogue::read(&kernel.modules, &kernel.release)?;
     let mut mistakes = recipe.places.mistakes();
-    let with_files = lay_files(recipe, below, &mut mistakes)?;
+    let with_files = lay_files(cache, recipe, below, &mut mistakes)?;
     owners(recipe, below, &mut mistakes);
     set_uid(recipe, rootfs.entries(), &mut mistakes);
     units(recipe, below, &with_files, &mut mistakes);
@@ -38,14 +40,19 @@ pub(super) fn check(
 }
 
 /// Lays the recipe's files over the tree.
-fn lay_files(recipe: &Recipe, below: &Found, mistakes: &mut Mistakes) -> Result<Found> {
+fn lay_files(
+    cache: &Cache,
+    recipe: &Recipe,
+    below: &Found,
+    mistakes: &mut Mistakes,
+) -> Result<Found> {
     let mut with_files = Found {
         tree: below.tree.clone(),
         users: below.users.clone(),
         groups: below.groups.clone(),
     };
     let mut seed = String::new();
-    let entries = overlay::files(&recipe.files, below)?;
+    let entries = overlay::files(cache, &recipe.files, below)?;
     for (file, entry) in recipe.files.iter().zip(&entries) {
         if entry.kind == Kind::Remove && !below.has(&entry.path) {
             mistakes.add(nothing_to_remove(recipe, file, below));
@@ -250,7 +257,8 @@ pub(super) mod tests {
         let below = below();
         let packages = [Entry::file("/usr/bin/su", 0o4755, "")];
         let mut mistakes = recipe.places.mistakes();
-        let with_files = lay_files(&recipe, &below, &mut mistakes).unwrap();
+        let cache = Cache::at(folder.path().join("cache")).unwrap();
+        let with_files = lay_files(&cache, &recipe, &below, &mut mistakes).unwrap();
         owners(&recipe, &below, &mut mistakes);
         set_uid(&recipe, &packages, &mut mistakes);
         units(&recipe, &below, &with_files, &mut mistakes);
