@@ -6,6 +6,8 @@ pub(crate) mod stream;
 pub(crate) mod tree;
 pub mod usage;
 
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -83,6 +85,24 @@ pub enum Source {
         /// Size in bytes.
         size: u64,
     },
+}
+
+impl Source {
+    /// The whole content.
+    ///
+    /// # Errors
+    /// If the host's file cannot be read.
+    pub fn read(&self) -> Result<Vec<u8>> {
+        Ok(match self {
+            Self::Bytes(bytes) => bytes.clone(),
+            Self::Path(path) => fs::read(path)?,
+            Self::Range { file, offset, size } => {
+                let mut bytes = vec![0; usize::try_from(*size)?];
+                File::open(file)?.read_exact_at(&mut bytes, *offset)?;
+                bytes
+            }
+        })
+    }
 }
 
 /// The bits by which a program gets the rights of its file's owner or group.

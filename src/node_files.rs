@@ -34,7 +34,7 @@ pub const OS_RELEASE: &str = "/usr/lib/os-release";
 /// The recipe's presets: the name sorts before every package's (systemd.preset(5)).
 pub const PRESET: &str = "/usr/lib/systemd/system-preset/00-slipway.preset";
 /// The `tmpfiles.d` file that copies what packages have put into `/var`.
-pub const PACKAGES_SEED: &str = "/usr/lib/tmpfiles.d/slipway-var.conf";
+pub const PACKAGES_SEED: &str = crate::layer::merge::PACKAGES_SEED;
 /// The mark by which systemd knows that `/etc` is up to date with `/usr`.
 pub const UPDATED: &str = "/etc/.updated";
 /// The table of mounts where old programs look for it.

@@ -11,6 +11,8 @@ use super::{Entry, Kind, Layer, Writer};
 
 /// The `tmpfiles.d` file that copies the layers' content of `/var`. The packages' lines are in another file.
 pub(crate) const SEED: &str = "/usr/lib/tmpfiles.d/slipway-layers.conf";
+/// The same of the packages' content of `/var`.
+pub(crate) const PACKAGES_SEED: &str = "/usr/lib/tmpfiles.d/slipway-var.conf";
 /// Maximum number of links in one path, as in the kernel; more are a loop.
 const LINKS: usize = 40;
 
@@ -108,6 +110,9 @@ pub(crate) fn lay(tree: &mut Tree, entry: &Entry, seed: &mut String) -> Result<S
     };
     if entry.kind == Kind::Remove {
         remove(tree, &entry.path);
+        if entry.path.starts_with("/var/") {
+            remove_seed(tree, &entry.path, seed)?;
+        }
         return Ok(entry.path);
     }
     let place = entry.path.clone();
@@ -151,6 +156,52 @@ fn line(entry: &Entry) -> Result<Option<String>> {
         Kind::Remove => return Ok(None),
         Kind::HardLink(_) => bail!("a hard link that was not resolved"),
     }))
+}
+
+/// Whether a line of tmpfiles.d(5) is for a path or one below it.
+fn is_line_of(line: &str, path: &str) -> bool {
+    let path = quoted(path);
+    let rest = line.split_whitespace().nth(1);
+    let rest = rest.and_then(|word| word.strip_prefix(path.as_str()));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// The lines without those for a path of `/var` or one below it.
+fn lines_without(lines: &str, path: &str) -> String {
+    let kept = lines.split_inclusive('\n');
+    kept.filter(|line| !is_line_of(line, path)).collect()
+}
+
+/// Takes a path of `/var` from the factory seed, with all below it.
+fn remove_seed(tree: &mut Tree, path: &str, seed: &mut String) -> Result<()> {
+    remove(tree, &format!("{FACTORY}{path}"));
+    *seed = lines_without(seed, path);
+    for file in [PACKAGES_SEED, SEED] {
+        let Some(Kind::File(source)) = tree.get(file).map(|found| &found.kind) else {
+            continue;
+        };
+        let lines = source.read().with_context(|| format!("reading {file}"))?;
+        let lines = String::from_utf8(lines).with_context(|| format!("reading {file}"))?;
+        let kept = lines_without(&lines, path);
+        if kept != lines {
+            put(tree, Entry::file(file, 0o644, kept))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a node's first boot puts something at a path of `/var` or below it.
+pub(crate) fn is_seeded(tree: &Tree, path: &str) -> bool {
+    let lines = |file: &&str| match tree.get(*file).map(|found| &found.kind) {
+        Some(Kind::File(source)) => source.read().unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    path.starts_with("/var/")
+        && [PACKAGES_SEED, SEED].iter().any(|file| {
+            let text = lines(file);
+            let text = String::from_utf8_lossy(&text);
+            text.lines().any(|line| is_line_of(line, path))
+        })
 }
 
 fn put(tree: &mut Tree, entry: Entry) -> Result<()> {
@@ -321,6 +372,63 @@ mod tests {
                 "C /var/roothome/.config/x 0600 7 0 - /usr/share/factory/var/roothome/.config/x",
             ]
         );
+    }
+
+    #[test]
+    fn what_packages_and_layers_put_below_var_can_be_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let seed = folder.path().join("seed");
+        let line = |path: &str| format!("C {path} 0644 0 0 - {FACTORY}{path}\n");
+        let lines = [
+            "d /var/opt/agent 0755 0 0 -\n".to_owned(),
+            line("/var/opt/agent/a\\x20b"),
+            line("/var/opt/agent2"),
+            line("/var/usrlocal/bin/tool"),
+        ];
+        let text = format!("# Seed\n{}", lines.concat());
+        std::fs::write(&seed, format!("0123{text}")).unwrap();
+        let mut base = base();
+        base.extend([
+            Entry::symlink("/opt", "var/opt"),
+            Entry::symlink("/usr/local", "../var/usrlocal"),
+            Entry {
+                kind: Kind::File(Source::Range {
+                    file: seed.clone(),
+                    offset: 4,
+                    size: text.len() as u64,
+                }),
+                ..Entry::file(PACKAGES_SEED, 0o644, "")
+            },
+        ]);
+        for path in [
+            "/var/opt/agent/a b",
+            "/var/opt/agent2",
+            "/var/usrlocal/bin/tool",
+        ] {
+            base.push(Entry::file(format!("{FACTORY}{path}"), 0o644, ""));
+        }
+        let layer =
+            |entries: Vec<Entry>| Layer::with_key(entries, Key::of("test", 1).finish()).unwrap();
+        let own = layer(vec![Entry::file("/opt/own/x", 0o644, "")]);
+        let removals = ["/opt/agent", "/usr/local/bin/tool", "/opt/own/x"];
+        let before = merge(&base, std::slice::from_ref(&own), &[]).unwrap().tree;
+        let real = |path: &str| resolve(&before, path, false).unwrap();
+        assert!(removals.iter().all(|path| is_seeded(&before, &real(path))));
+        assert!(!is_seeded(&before, "/var/opt/agen") && !is_seeded(&before, "/usr"));
+        let layers = [own, layer(removals.map(Entry::remove).into())];
+        let tree = merge(&base, &layers, &[]).unwrap().tree;
+        let Kind::File(source) = &tree[PACKAGES_SEED].kind else {
+            panic!("no seed")
+        };
+        let left = String::from_utf8(source.read().unwrap()).unwrap();
+        assert_eq!(left, format!("# Seed\n{}", lines[2]));
+        assert!(!tree.contains_key(SEED));
+        let below = format!("{FACTORY}/var/");
+        let files = tree
+            .iter()
+            .filter(|(path, entry)| path.starts_with(&below) && entry.kind != Kind::Directory);
+        let files: Vec<&str> = files.map(|(path, _)| path.as_str()).collect();
+        assert_eq!(files, [format!("{FACTORY}/var/opt/agent2")]);
     }
 
     #[test]

@@ -79,11 +79,11 @@ impl Check<'_> {
 
     /// Adds the mistake of a file whose content has to be known when the recipe is checked.
     pub(super) fn not_read(&mut self, path: &str, place: &Place) {
-        let is_one = |read: &&str| {
-            let rest = path.strip_prefix(*read);
+        let is_one = |read: &str| {
+            let rest = path.strip_prefix(read);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
-        let reads = READ.iter().any(|read| is_one(&read))
+        let reads = READ.iter().any(|read| is_one(read))
             || READ_FOLDERS.iter().any(|folder| path.contains(folder));
         if reads {
             self.add(Mistake::at(

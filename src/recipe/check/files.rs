@@ -412,12 +412,10 @@ fn bad_path(path: &str) -> Option<(String, &'static str)> {
             "expected a path in /etc, /usr or another folder of the image",
         ));
     }
-    if let Some((link, _)) = image::paths::VAR_LINKS.iter().find(|(link, _)| below(link)) {
-        let found = format!("{path} cannot be in the image: {link} is a link into /var");
-        return Some((
-            found,
-            "expected a path that is part of the image; Ignition writes to /var",
-        ));
+    let mut links = image::paths::VAR_LINKS.iter();
+    if path == "/var" || links.any(|(link, _)| path == *link) {
+        let found = format!("{path} cannot be of the recipe: a node has its own there");
+        return Some((found, "expected a path below it, which a first boot makes"));
     }
     None
 }
@@ -428,7 +426,14 @@ mod tests {
 
     #[test]
     fn paths_are_plain_and_part_of_the_image() {
-        for good in ["/etc/a", "/usr/lib/x.service", "/etc/a b", "/optional"] {
+        for good in [
+            "/etc/a",
+            "/usr/lib/x.service",
+            "/etc/a b",
+            "/optional",
+            "/opt/x",
+            "/usr/local/bin/x",
+        ] {
             assert_eq!(bad_path(good), None);
         }
         for bad in [
@@ -439,8 +444,9 @@ mod tests {
             "/etc/../a",
             "/run/x",
             "/proc",
-            "/opt/x",
-            "/usr/local/bin/x",
+            "/opt",
+            "/usr/local",
+            "/var",
         ] {
             assert!(bad_path(bad).is_some(), "{bad}");
         }

@@ -2,14 +2,12 @@
 //! groups and units that it has.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
 
 use anyhow::Result;
 
 use crate::install::Rootfs;
 use crate::layer::merge::{self, Tree, resolve};
-use crate::layer::{Entry, Kind, Layer, Source};
+use crate::layer::{Entry, Kind, Layer};
 
 /// Folder of the links that enable units.
 pub(super) const ENABLED: &str = "/etc/systemd/system";
@@ -54,9 +52,16 @@ impl Found {
         read(&self.tree, path)
     }
 
-    /// Whether something is at a path.
+    /// Whether something is at a path, or will be below `/var`.
     pub(super) fn has(&self, path: &str) -> bool {
-        resolve(&self.tree, path, false).is_ok_and(|path| self.tree.contains_key(&path))
+        let is_there =
+            |path: String| self.tree.contains_key(&path) || merge::is_seeded(&self.tree, &path);
+        resolve(&self.tree, path, false).is_ok_and(is_there)
+    }
+
+    /// Whether a path is on the partition of `/var`.
+    pub(super) fn is_of_var(&self, path: &str) -> bool {
+        resolve(&self.tree, path, false).is_ok_and(|path| path.starts_with("/var/"))
     }
 
     /// The text of a unit file; for an instance, that of its template.
@@ -127,14 +132,7 @@ impl Found {
 fn read(tree: &Tree, path: &str) -> Option<Vec<u8>> {
     let entry: &Entry = tree.get(&resolve(tree, path, true).ok()?)?;
     match &entry.kind {
-        Kind::File(Source::Bytes(bytes)) => Some(bytes.clone()),
-        Kind::File(Source::Path(file)) => std::fs::read(file).ok(),
-        Kind::File(Source::Range { file, offset, size }) => {
-            let mut bytes = vec![0; usize::try_from(*size).ok()?];
-            let file = File::open(file).ok()?;
-            file.read_exact_at(&mut bytes, *offset).ok()?;
-            Some(bytes)
-        }
+        Kind::File(source) => source.read().ok(),
         _ => None,
     }
 }

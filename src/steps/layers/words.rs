@@ -89,8 +89,8 @@ fn nothing_to_remove(recipe: &Recipe, file: &FileEntry, below: &Found) -> Mistak
         .cloned()
         .or_else(|| Some(format!("{folder}/{}", beside?)));
     let mistake = match near {
-        _ if path.starts_with("/var/") => {
-            mistake.help("/var is another partition, which a node's first boot fills")
+        _ if below.is_of_var(path) => {
+            mistake.help("it is on the partition of /var: what is made there on a node is not the image's to remove")
         }
         Some(near) => mistake.help(format!("did you mean `{near}`?")),
         None => mistake,
@@ -307,7 +307,7 @@ pub(super) mod tests {
             "there is nothing at /usr/bin/tol to remove\n  --> /a.toml:14:10\n",
             "did you mean `/usr/bin/tool`?",
             "did you mean `/usr/share/moved.d/thing`?",
-            "/var is another partition",
+            "it is on the partition of /var",
             "/usr/share/moved.d cannot be put there",
             "the image has no user `sshdd`\n  --> /a.toml:23:8\n",
             "did you mean `sshd`?",
