@@ -1,5 +1,6 @@
 //! Layer: files that are laid over a root file system, and their sorted tar stream.
 
+pub(crate) mod archive;
 pub(crate) mod merge;
 pub(crate) mod reserved;
 pub(crate) mod stream;

@@ -49,10 +49,11 @@ use crate::artifact;
 use crate::debian::third_party::ThirdParty;
 use crate::node_files::Features;
 
+pub(crate) use check::covered;
 pub use check::{
-    BaseConfig, ContainerImage, DebFile, DebFrom, Debian, Download, FileEntry, FileKind, Image,
-    ImagesFrom, Kernel, KubeletSource, Kubernetes, KubernetesTool, Lockdown,
-    NEWEST_KUBERNETES_MINOR, Prebuilt, PrebuiltFrom, RootOptions, Units,
+    ArchiveFile, BaseConfig, ContainerImage, DebFile, DebFrom, Debian, Download, FileEntry,
+    FileKind, FileTree, Image, ImagesFrom, Kernel, KubeletSource, Kubernetes, KubernetesTool,
+    Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt, PrebuiltFrom, RootOptions, TreeFrom, Units,
 };
 pub use load::{Choice, load, load_as, only_one, variants};
 pub use mistakes::Mistakes;
@@ -86,6 +87,8 @@ pub struct Recipe {
     pub kernel: Kernel,
     /// Files laid over the packages' files, sorted by path.
     pub files: Vec<FileEntry>,
+    /// Trees of files that are laid below these, in this order.
+    pub trees: Vec<FileTree>,
     /// Units to enable, disable and mask.
     pub units: Units,
     /// The kubelet, if the image has one.
@@ -308,17 +311,23 @@ impl Recipe {
 
     /// The files of servers that it names by URL and SHA-256, each with the place that names it.
     pub fn downloads(&self) -> impl Iterator<Item = (&Download, &str)> {
-        self.files.iter().filter_map(|file| match &file.kind {
+        let files = self.files.iter().filter_map(|file| match &file.kind {
             FileKind::Download(download) => Some((download, file.origin.as_str())),
             _ => None,
-        })
+        });
+        let trees = self.trees.iter();
+        files.chain(trees.filter_map(|tree| Some((tree.download()?, tree.origin.as_str()))))
     }
 
     /// Where the recipe has the hash of a file of a server.
     pub(crate) fn download_place(&self, sha256: &str) -> Option<Place> {
         let is_one =
             |file: &&FileEntry| matches!(&file.kind, FileKind::Download(of) if of.sha256 == sha256);
-        let file = self.files.iter().find(is_one)?;
+        let Some(file) = self.files.iter().find(is_one) else {
+            let is_one = |tree: &&FileTree| tree.download().is_some_and(|of| of.sha256 == sha256);
+            let tree = self.trees.iter().find(is_one)?;
+            return self.places.item(&tree.list(), tree.number);
+        };
         self.places.value(&["files", &file.path, "sha256"])
     }
 

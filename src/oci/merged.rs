@@ -10,6 +10,8 @@ use super::merge::{self, Tree};
 use super::read::Pulled;
 use super::types::{CONFIG, DiffIds};
 use super::write::{Unpacked, manifest_of};
+use crate::host::cache::{Cache, Key};
+use crate::host::progress::Step;
 use crate::layer::{Entry, Kind, Source};
 
 /// Media type of a config, as Docker has it: the same document.
@@ -82,6 +84,27 @@ impl Merged {
         };
         fs::write(folder.join(INDEX), serde_json::to_vec(&merged)?)?;
         Ok(merged)
+    }
+
+    /// [`Merged::make`] in the cache; gives the key of the content too, and whether it was there.
+    ///
+    /// # Errors
+    /// As [`Merged::make`].
+    pub fn cached(
+        cache: &Cache,
+        image: &Pulled,
+        architecture: &str,
+        step: &Step,
+    ) -> Result<(Self, Key, bool)> {
+        let key = Key::of("merged image", 1)
+            .text("manifest", &image.digest)
+            .text("architecture", architecture)
+            .finish();
+        let made = cache.step("merged-image", &key, |out| {
+            step.note("merging layers");
+            Self::make(image, architecture, out).map(|_| ())
+        })?;
+        Ok((Self::open(&made.path)?, key, made.hit))
     }
 
     /// Reads what [`Merged::make`] left in a folder, which may have been moved since.

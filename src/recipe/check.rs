@@ -7,16 +7,22 @@
 // Floor: names and sizes
 mod download;
 mod names;
+mod paths;
 mod size;
 
 // Floor: what files of a recipe are filled in with
 mod image;
 mod variables;
 
+// Floor: container images
+mod containers;
+
+// Floor: trees of files
+mod trees;
+
 // Floor: the tables of a recipe
 mod archives;
 mod artifacts;
-mod containers;
 mod debian;
 mod debs;
 mod disk;
@@ -65,7 +71,9 @@ pub use ignition::BaseConfig;
 pub use image::Image;
 pub use kernel::{Kernel, Lockdown};
 pub use kubernetes::{KubeletSource, Kubernetes, KubernetesTool, NEWEST_KUBERNETES_MINOR};
+pub(crate) use paths::covered;
 pub use root::RootOptions;
+pub use trees::{ArchiveFile, FileTree, TreeFrom};
 pub use units::Units;
 
 use super::Recipe;
@@ -188,6 +196,7 @@ pub(super) fn recipe(
         files::check(&mut check, &overlay, &files, &variables)
             .into_iter()
             .unzip();
+    let trees = trees::check(&mut check, &overlay.archives, &overlay.images);
     addons::check(&mut check, &files);
     let units = check.units(units);
     let kubernetes = kubernetes.map(|raw| kubernetes::check(&mut check, raw));
@@ -209,6 +218,7 @@ pub(super) fn recipe(
         debian,
         kernel,
         files,
+        trees,
         units,
         kubernetes,
         node,

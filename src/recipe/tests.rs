@@ -11,6 +11,7 @@ use image::node::{EtcdFind, EtcdFormat, Role};
 mod archives;
 mod debs;
 mod files;
+mod trees;
 
 use super::{
     Choice, FileKind, KubeletSource, KubernetesTool, Platform, PrebuiltFrom, Recipe, SET_ETCD,

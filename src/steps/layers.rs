@@ -4,6 +4,7 @@ mod credential_providers;
 mod found;
 mod modules;
 mod overlay;
+mod trees;
 mod words;
 
 use anyhow::Result;
@@ -43,6 +44,10 @@ pub fn collect(
     // Later layers win, so the order is the precedence.
     let mut layers = vec![kernel.layer.clone(), Layer::new(cache, node)?];
     layers.extend(kubelet.layers.iter().cloned());
+    if !recipe.trees.is_empty() {
+        let below = Found::below(rootfs, &layers)?;
+        layers.extend(trees::layers(session, recipe, &below)?);
+    }
     let below = Found::below(rootfs, &layers)?;
     let with_files = words::check(cache, recipe, rootfs, kernel, &below)?;
     layers.extend(overlay::layers(cache, recipe, &below, &with_files)?);

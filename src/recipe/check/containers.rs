@@ -308,7 +308,7 @@ fn is_name(text: &str) -> Result<(), &'static str> {
 }
 
 /// Checks a reference with a digest.
-fn is_pinned(text: &str) -> Result<(), &'static str> {
+pub(super) fn is_pinned(text: &str) -> Result<(), &'static str> {
     let (name, digest) = text
         .split_once('@')
         .ok_or("it has no digest, and a tag may change")?;

@@ -12,14 +12,13 @@ use serde::{Deserialize, Serialize};
 use super::Check;
 use super::download::Download;
 use super::names::Rule;
+use super::paths::covered;
 use super::size::TextOrNumber;
+use super::trees::{RawArchive, RawImageTree};
 use super::variables::Variables;
 use crate::host::tree;
 use crate::recipe::mistakes::{Mistake, Place};
 use crate::recipe::tree::{Node, Value};
-
-/// Folders under mounts of a running node: files of an image there would be hidden.
-const COVERED: [&str; 5] = ["/dev", "/proc", "/run", "/sys", "/tmp"];
 
 /// What is put at one path. Exactly one of content, source, url, link, directory and remove is given.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -56,6 +55,11 @@ pub(super) struct RawOverlay {
     /// Folders whose content is copied to `/`, all owned by root; paths relative to this recipe.
     /// Files get mode 0644, or 0755 if they are executable; `[files]` wins over them.
     pub trees: Vec<String>,
+    /// Tar archives whose content is put into a folder of the image; `trees` and `[files]` win over them, and a later one over an
+    /// earlier.
+    pub archives: Vec<RawArchive>,
+    /// Container images whose files are put into a folder of the image, over the archives.
+    pub images: Vec<RawImageTree>,
 }
 
 /// One path of the root, set by the recipe.
@@ -400,17 +404,8 @@ fn bad_path(path: &str) -> Option<(String, &'static str)> {
             "expected a path without //, . and .. and without a / at its end",
         ));
     }
-    let below = |folder: &str| {
-        path.strip_prefix(folder)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    if let Some(folder) = COVERED.iter().find(|folder| below(folder)) {
-        let found =
-            format!("{path} would never be seen: {folder} is mounted over on a running node");
-        return Some((
-            found,
-            "expected a path in /etc, /usr or another folder of the image",
-        ));
+    if let Some(covered) = covered(path) {
+        return Some(covered);
     }
     let mut links = image::paths::VAR_LINKS.iter();
     if path == "/var" || links.any(|(link, _)| path == *link) {

@@ -77,17 +77,9 @@ pub(super) fn make(session: &Session, wanted: &Prebuilt, architecture: &str) -> 
     let step = session.progress.step(&format!("image {}", names[0]));
     let about = || format!("taking the container image {}", names[0]);
     let image = take(session, wanted, architecture, &step).with_context(about)?;
-    let key = Key::of("merged image", 1)
-        .text("manifest", &image.digest)
-        .text("architecture", architecture)
-        .finish();
-    let made = session.cache.step("merged-image", &key, |out| {
-        step.note("merging layers");
-        Merged::make(&image, architecture, out).map(|_| ())
-    });
-    let made = made.with_context(about)?;
-    let merged = Merged::open(&made.path)?;
-    step.done(made.hit, None);
+    let merged = Merged::cached(&session.cache, &image, architecture, &step);
+    let (merged, key, hit) = merged.with_context(about)?;
+    step.done(hit, None);
     let folder = folder(&merged.documents.chain_id);
     Ok(Made {
         entries: below(&folder, merged.entries),

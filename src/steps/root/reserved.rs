@@ -30,7 +30,11 @@ pub(super) fn merged(recipe: &Recipe, base: &[Entry], layers: &[Layer]) -> Resul
     let lines: Vec<String> = refused
         .chain(conflicts)
         .map(|(path, text)| {
-            let origin = origins.get(path.as_str()).copied();
+            let tree = || {
+                let tree = recipe.trees.iter().rev().find(|tree| tree.holds(path));
+                tree.map(|tree| tree.origin.as_str())
+            };
+            let origin = origins.get(path.as_str()).copied().or_else(tree);
             format!("{}: {text}", origin.unwrap_or("the recipe"))
         })
         .collect();
