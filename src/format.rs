@@ -4,6 +4,7 @@
 pub mod sparse;
 
 // Floor: archives, digests, file systems, tables, programs
+pub mod certificate;
 pub mod cpio;
 pub mod digest;
 pub mod fat;

@@ -51,9 +51,10 @@ use crate::node_files::Features;
 
 pub(crate) use check::covered;
 pub use check::{
-    ArchiveFile, BaseConfig, ContainerImage, DebFile, DebFrom, Debian, Download, FileEntry,
-    FileKind, FileTree, Image, ImagesFrom, Kernel, KubeletSource, Kubernetes, KubernetesTool,
-    Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt, PrebuiltFrom, RootOptions, TreeFrom, Units,
+    ArchiveFile, Authority, BaseConfig, ContainerImage, DebFile, DebFrom, Debian, Download,
+    FileEntry, FileKind, FileTree, Image, ImagesFrom, Kernel, KubeletSource, Kubernetes,
+    KubernetesTool, Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt, PrebuiltFrom, RootOptions,
+    TreeFrom, Units,
 };
 pub use load::{Choice, load, load_as, only_one, variants};
 pub use mistakes::Mistakes;
@@ -105,6 +106,11 @@ pub struct Recipe {
     pub sector: SectorSize,
     /// The compression of the root.
     pub root: RootOptions,
+    /// Certificate authorities that the image trusts beside those of its packages.
+    pub authorities: Vec<Authority>,
+    /// All of them in PEM; empty without any.
+    #[serde(skip)]
+    pub ca_bundle: String,
     /// Container images that are baked into the root.
     pub containers: Vec<ContainerImage>,
     /// Where they come from.

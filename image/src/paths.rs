@@ -147,6 +147,13 @@ pub const CONSOLE_UNIT: &str = "slipway-console.service";
 /// Its subcommand of [`NODE_PROGRAM`].
 pub const CONSOLE_COMMAND: &str = "console";
 
+/// The folder in which OpenSSL looks for certificates, by the hashes of their subjects.
+pub const CERTIFICATES: &str = "/etc/ssl/certs";
+/// The trusted certificates in one file, where most programs look for them; in the initramfs those of the recipe alone.
+pub const CA_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// The certificate authorities of the recipe. The kubelet's container has what is above it.
+pub const CA_FOLDER: &str = "/usr/share/ca-certificates/slipway";
+
 /// Root-level folders that are links into `/var`: (link, target).
 pub const VAR_LINKS: &[(&str, &str)] = &[
     ("/home", "var/home"),

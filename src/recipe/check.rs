@@ -23,6 +23,7 @@ mod trees;
 // Floor: the tables of a recipe
 mod archives;
 mod artifacts;
+mod ca;
 mod debian;
 mod debs;
 mod disk;
@@ -49,6 +50,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use artifacts::RawArtifact;
+use ca::RawCa;
 use containers::RawContainers;
 use debian::RawDebian;
 use disk::RawDisk;
@@ -62,6 +64,7 @@ use root::RawRoot;
 use units::RawUnits;
 use variables::Variables;
 
+pub use ca::Authority;
 pub use containers::{ContainerImage, ImagesFrom, Prebuilt, PrebuiltFrom};
 pub use debian::Debian;
 pub use debs::{DebFile, DebFrom};
@@ -108,6 +111,8 @@ pub(super) struct RawRecipe {
     files: BTreeMap<String, RawFile>,
     /// Whole folders laid over the packages' files. Paths that Slipway writes are refused.
     overlay: RawOverlay,
+    /// Certificate authorities that the image trusts beside those of its packages.
+    ca: RawCa,
     /// What systemd starts.
     units: RawUnits,
     /// The kubelet. Without this table the image has none.
@@ -174,6 +179,7 @@ pub(super) fn recipe(
         kernel,
         files,
         overlay,
+        ca,
         units,
         kubernetes,
         containers,
@@ -198,6 +204,7 @@ pub(super) fn recipe(
             .unzip();
     let trees = trees::check(&mut check, &overlay.archives, &overlay.images);
     addons::check(&mut check, &files);
+    let authorities = ca::check(&mut check, &ca);
     let units = check.units(units);
     let kubernetes = kubernetes.map(|raw| kubernetes::check(&mut check, raw));
     let node = node::check(&mut check, node);
@@ -227,6 +234,8 @@ pub(super) fn recipe(
         sizes,
         sector,
         root,
+        ca_bundle: authorities.iter().map(|one| one.pem.as_str()).collect(),
+        authorities,
         containers,
         images_from,
         prebuilt,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use image::node::{EtcdFind, EtcdFormat, Role};
 
 mod archives;
+mod ca;
 mod debs;
 mod files;
 mod trees;

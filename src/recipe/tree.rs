@@ -18,6 +18,7 @@ pub(super) const APPENDED: &[&str] = &[
     "kernel.modules",
     "kernel.cmdline",
     "overlay.trees",
+    "ca.certificates",
     "root.set-uid",
     "units.enable",
     "units.disable",

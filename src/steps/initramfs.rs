@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use image::manifest::Manifest;
-use image::paths::{INITRD_CONFIG, INITRD_MANIFEST};
+use image::paths::{CA_BUNDLE, INITRD_CONFIG, INITRD_MANIFEST};
 
 use crate::format::cpio;
 use crate::host::cache::Key;
@@ -33,8 +33,6 @@ pub use base::{Base, Signatures, prepare};
 const LEVEL: i32 = 19;
 /// The file's name in its step's folder.
 const FILE: &str = "initrd.zst";
-/// Conventional path of trusted certificates; a boot from the network may fetch by HTTPS before it has a root.
-const CA_BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// A packed initramfs.
 #[derive(Clone, Debug)]
@@ -56,7 +54,7 @@ pub struct Contents<'a> {
     pub manifest: &'a Manifest,
     /// The recipe's config, if any.
     pub base_config: Option<&'a [u8]>,
-    /// Certificates for HTTPS before there is a root, in PEM form; only a boot from the network needs them.
+    /// The recipe's certificate authorities, in PEM form: a boot from the network may fetch its root by HTTPS.
     pub ca_bundle: Option<&'a [u8]>,
     /// The root's packages, of which the firmware concerns the drivers and the processors.
     pub rootfs: Option<&'a Rootfs>,
@@ -80,7 +78,7 @@ pub fn contents<'a>(
             .ignition
             .as_ref()
             .map(|config| config.text.as_slice()),
-        ca_bundle: None,
+        ca_bundle: Some(recipe.ca_bundle.as_bytes()).filter(|bundle| !bundle.is_empty()),
         rootfs: Some(rootfs),
         layers,
     }

@@ -1,5 +1,6 @@
 //! Layers: all files that are laid over the packages' tree, lowest first.
 
+mod certificates;
 mod credential_providers;
 mod found;
 mod modules;
@@ -48,7 +49,11 @@ pub fn collect(
         let below = Found::below(rootfs, &layers)?;
         layers.extend(trees::layers(session, recipe, &below)?);
     }
-    let below = Found::below(rootfs, &layers)?;
+    let mut below = Found::below(rootfs, &layers)?;
+    if let Some(layer) = certificates::layer(cache, &recipe.authorities, &below)? {
+        layers.push(layer);
+        below = Found::below(rootfs, &layers)?;
+    }
     let with_files = words::check(cache, recipe, rootfs, kernel, &below)?;
     layers.extend(overlay::layers(cache, recipe, &below, &with_files)?);
     Ok(layers)
