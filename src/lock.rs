@@ -10,6 +10,9 @@ mod fetching;
 // Floor: files that no lock pins, since the recipe does
 mod downloads;
 
+// Floor: files by their hashes
+pub mod objects;
+
 // Floor: the pins of an earlier lock
 mod keep;
 
@@ -22,6 +25,9 @@ mod debs;
 
 // Floor: programs that are no packages
 pub mod kubelet;
+
+// Floor: all files of a lock in a folder
+pub mod vendor;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -159,6 +165,7 @@ fn pin_signed(
         session.progress.warn(&behind);
     }
     let mut locked = LockedRecipe { recipe, lock };
+    locked.lock.vendor = known.as_ref().and_then(|known| known.vendor.clone());
     if let Some((wanted, tables, images)) = wanted {
         let kept = earlier.filter(|earlier| !earlier.renews_kubelet());
         let kept = kept.and_then(|earlier| kubelet::kept(earlier.lock, &locked, wanted, &tables));
@@ -327,6 +334,7 @@ fn make(
         third_parties: &request.archives,
         versions: &request.versions,
         now: now.as_secs(),
+        offline: session.offline,
     };
     step.note("reading the archive's indexes");
     let mut archive = Archive::read(&source, &session.cache, step)

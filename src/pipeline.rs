@@ -8,6 +8,7 @@ use anyhow::Result;
 use crate::artifact;
 use crate::host::session::Session;
 use crate::install::tools::{self, Tools};
+use crate::lock::objects::Wanted;
 use crate::lock::{self, LockedRecipe, Mode};
 use crate::publish::image::Image;
 use crate::publish::output::Output;
@@ -46,6 +47,7 @@ pub struct Built {
 pub fn build(session: &Session, request: &Request) -> Result<Built> {
     let recipe = recipe::load_as(&request.recipe, &request.choice)?;
     let locked = lock::pin(session, recipe, request.lock)?;
+    locked.check_offline(session, Wanted::Build)?;
     locked.fetch_files(session)?;
     let tools = tools::install(session, "tools", &locked.fetch(session, SET_TOOLS_BUILD)?)?;
     let (rootfs, kernel) = side_by_side(

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustls::ClientConfig;
 
 use crate::exact_path::Dialer;
+use crate::failure::{Failure, shown};
 use crate::guard::Guard;
 use crate::hosts::{self, Host};
 use crate::http::Http;
@@ -13,6 +14,9 @@ use crate::identity::{Cloud, Endpoints, Identity};
 use crate::links::Links;
 use crate::proxy::{Proxy, Via};
 use crate::trust;
+
+/// The reason of a [`Failure::Refused`] by a client that is offline.
+pub const OFFLINE: &str = "it is not here, and no request is made offline";
 
 /// How a client is made.
 #[derive(Clone, Debug)]
@@ -33,6 +37,8 @@ pub struct Options {
     pub links: Links,
     /// Names that are not looked up, beside those of [`hosts`].
     pub hosts: Vec<Host>,
+    /// Whether every download is refused before its first request.
+    pub offline: bool,
 }
 
 impl Default for Options {
@@ -46,6 +52,7 @@ impl Default for Options {
             endpoints: Endpoints::default(),
             links: Links::default(),
             hosts: Vec::new(),
+            offline: false,
         }
     }
 }
@@ -57,6 +64,7 @@ pub struct Client {
     pub(crate) cloud: Arc<Cloud>,
     maker: Arc<Maker>,
     via: Via,
+    offline: bool,
 }
 
 impl Client {
@@ -82,7 +90,19 @@ impl Client {
             cloud: Arc::new(cloud),
             maker: Arc::new(maker),
             via,
+            offline: options.offline,
         })
+    }
+
+    /// Refuses a request of a client that is offline.
+    pub(crate) fn online(&self, url: &str) -> Result<(), Failure> {
+        match self.offline {
+            false => Ok(()),
+            true => Err(Failure::Refused {
+                url: shown(url),
+                why: OFFLINE.to_owned(),
+            }),
+        }
     }
 
     /// The same for requests to the token service that the registry of this URL names.

@@ -138,6 +138,7 @@ async fn receive(
         url: shown(want.url),
         why,
     };
+    client.online(want.url)?;
     let source = Source::parse(want.url).map_err(&refuse)?;
     if want.source_ports.is_some() && !want.url.starts_with("http:") {
         return Err(refuse(

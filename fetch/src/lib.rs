@@ -69,7 +69,7 @@ mod repository;
 // Floor: without a runtime
 pub mod blocking;
 
-pub use client::{Client, Options};
+pub use client::{Client, OFFLINE, Options};
 pub use digest::Digest;
 pub use download::{bytes, file, pieces, verified_elsewhere};
 pub use failure::{Failure, shown};

@@ -55,6 +55,7 @@ impl<'a> Message<'a> {
 /// [`Failure::Status`] for a final status, [`Failure::Unreachable`] when the time is over.
 pub async fn post(client: &Client, message: &Message<'_>, total: Duration) -> Result<(), Failure> {
     let url = message.url;
+    client.online(url)?;
     let until = Instant::now() + total;
     let address = Url::parse(url).map_err(|error| Failure::Address {
         url: shown(url),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::thread;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use super::mirror::{ARCHIVE, DEBS, Mirrors, SECURITY_ARCHIVE};
 use super::packages::{self, Package, Pool, Standing};
@@ -75,6 +75,8 @@ pub struct Request<'r> {
     pub versions: &'r BTreeMap<String, String>,
     /// The time, seconds since 1970.
     pub now: u64,
+    /// Whether the lists and indexes that the cache has count, and no request is made.
+    pub offline: bool,
 }
 
 /// A suite that was read.
@@ -174,6 +176,11 @@ impl Archive {
             architecture: request.architecture.to_owned(),
             versions: request.versions.clone(),
         };
+        if request.offline {
+            let missing = read.iter().filter_map(|read| read.as_ref().err());
+            let missing: Vec<String> = missing.map(|error| format!("{error:#}")).collect();
+            ensure!(missing.is_empty(), "{}", missing.join("\n"));
+        }
         for (at, (source, read)) in sources.into_iter().zip(read).enumerate() {
             let (release, texts) = read?;
             archive.suites.push(SuiteRead {

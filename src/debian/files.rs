@@ -20,12 +20,15 @@ pub struct Files {
 }
 
 impl Files {
-    /// A client with the usual retries.
+    /// A client with the usual retries; `offline` reads folders of this host alone.
     ///
     /// # Errors
     /// If the client cannot be made.
-    pub fn new() -> Result<Self> {
-        let client = blocking::Client::new(&fetch::Options::default())?;
+    pub fn new(offline: bool) -> Result<Self> {
+        let client = blocking::Client::new(&fetch::Options {
+            offline,
+            ..fetch::Options::default()
+        })?;
         Ok(Self { client })
     }
 
@@ -85,6 +88,24 @@ pub fn is_gone(failure: &Failure) -> bool {
     failure.is_gone() || matches!(failure, Failure::Refused { why, .. } if why == NO_FILE)
 }
 
+/// Whether a file was not asked for, because no request is made.
+#[must_use]
+pub fn is_offline(failure: &Failure) -> bool {
+    matches!(failure, Failure::Refused { why, .. } if why == fetch::OFFLINE)
+}
+
+/// Whether a file may come from another place, since the asked one does not have it, or was not asked.
+#[must_use]
+pub fn is_elsewhere(failure: &Failure) -> bool {
+    is_gone(failure) || is_offline(failure)
+}
+
+/// The path of a file below a folder that has files by their hashes.
+#[must_use]
+pub fn by_hash(sha256: &str) -> String {
+    format!("{}/{sha256}", sha256.get(..2).unwrap_or("xx"))
+}
+
 fn read(url: &str, path: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
     let refused = |error: std::io::Error| Failure::Refused {
         url: url.to_owned(),
@@ -120,7 +141,7 @@ mod tests {
         std::fs::write(folder.path().join("a"), "content").unwrap();
         let url = |name: &str| format!("{SCHEME}{}/{name}", folder.path().display());
         let target = folder.path().join("target");
-        let files = Files::new().unwrap();
+        let files = Files::new(false).unwrap();
         let digest = Digest::sha256(SUM).unwrap();
         let fetch = |name: &str, size| files.file((&url(name), size, digest), &target, &|_| ());
         fetch("a", 7).unwrap();

@@ -2,7 +2,8 @@
 //!
 //! Layout below the cache's folder:
 //! `downloads/ab/abcd…` objects by SHA-256 · `steps/NAME/KEY/` finished steps · `tmp/` work in progress ·
-//! `locks/` one lock file for each entry of `tmp/` · `digests/` SHA-256 of big files by their stat.
+//! `locks/` one lock file for each entry of `tmp/` · `digests/` SHA-256 of big files by their stat ·
+//! `lists/` the last verified list of each suite, by its URL.
 //!
 //! A finished step is a folder that was renamed into place, so a killed build leaves no partial step under a final
 //! name. Its entries in `tmp/` are removed by the next build, which finds their locks free.
@@ -109,7 +110,7 @@ impl Cache {
     pub fn at(root: PathBuf) -> Result<Self> {
         nix::sys::stat::umask(Mode::S_IWGRP | Mode::S_IWOTH);
         let root = std::path::absolute(root)?;
-        for folder in ["downloads", "steps", "tmp", "locks", "digests"] {
+        for folder in ["downloads", "steps", "tmp", "locks", "digests", "lists"] {
             let path = root.join(folder);
             fs::create_dir_all(&path)
                 .with_context(|| format!("making the cache folder {}", path.display()))?;
@@ -144,6 +145,13 @@ impl Cache {
     pub fn object(&self, sha256: &str) -> PathBuf {
         let prefix = sha256.get(..2).unwrap_or("xx");
         self.root.join("downloads").join(prefix).join(sha256)
+    }
+
+    /// Path of the last verified file of this URL that has no digest beforehand: a suite's signed list.
+    #[must_use]
+    pub fn list(&self, url: &str) -> PathBuf {
+        let name = Key::of("list", 1).text("url", url).finish();
+        self.root.join("lists").join(name.as_str())
     }
 
     /// Gives the folder of step `name` for these inputs, calling `make` with an empty folder if it is not in the cache.

@@ -16,6 +16,8 @@ pub struct Session {
     pub progress: Progress,
     /// Whether the user requested an interrupt.
     pub interrupt: Interrupt,
+    /// Whether no request is made: what is neither in the cache nor in a folder of this host is an error.
+    pub offline: bool,
 }
 
 impl Session {
@@ -26,6 +28,16 @@ impl Session {
             cache,
             progress,
             interrupt: Interrupt::default(),
+            offline: false,
+        }
+    }
+
+    /// How clients for downloads are made.
+    #[must_use]
+    pub fn fetch_options(&self) -> fetch::Options {
+        fetch::Options {
+            offline: self.offline,
+            ..fetch::Options::default()
         }
     }
 

@@ -10,7 +10,7 @@ use fetch::{Digest, Failure};
 
 use super::file::Lock;
 use crate::debian::Mirrors;
-use crate::debian::files::{self, Files};
+use crate::debian::files::{self, Files, SCHEME};
 use crate::debian::mirror::{DEBS, Host, is_debians};
 use crate::debian::pinned::{Deb, LockedPackage};
 use crate::format::time::rfc3339;
@@ -31,6 +31,16 @@ pub struct LockedRecipe {
 }
 
 impl LockedRecipe {
+    /// The URL below which the lock's files are by their hashes, if `slipway lock --vendor` made such a folder.
+    pub(super) fn vendor(&self) -> Option<String> {
+        let vendor = self.lock.vendor.as_ref()?;
+        if vendor.contains("://") {
+            return Some(vendor.trim_end_matches('/').to_owned());
+        }
+        let folder = std::path::absolute(self.recipe.folder().join(vendor)).ok()?;
+        Some(format!("{SCHEME}{}", folder.display()))
+    }
+
     /// The packages of a set as files; those that are not in the cache are fetched.
     ///
     /// # Errors
@@ -52,7 +62,9 @@ impl LockedRecipe {
                 ..found.with(&debian.archives)
             })
         };
-        fetch_from(session, mirrors, &debian.snapshots, &self.lock, set).with_context(|| {
+        let vendor = self.vendor();
+        let from = (debian.snapshots.as_slice(), vendor.as_deref());
+        fetch_from(session, mirrors, from, &self.lock, set).with_context(|| {
             format!(
                 "fetching packages of the lock {}",
                 self.recipe.lock_path().display()
@@ -61,11 +73,11 @@ impl LockedRecipe {
     }
 }
 
-/// [`LockedRecipe::fetch`] from these mirrors and snapshots; `mirrors` is called only if a package must be fetched.
+/// [`LockedRecipe::fetch`] from these mirrors and snapshots, and before them from files by their hashes below `vendor`; `mirrors` is called only if a package must be fetched.
 fn fetch_from(
     session: &Session,
     mirrors: impl FnOnce() -> Result<Mirrors>,
-    snapshots: &[String],
+    (snapshots, vendor): (&[String], Option<&str>),
     lock: &Lock,
     set: &str,
 ) -> Result<Vec<Deb>> {
@@ -97,7 +109,18 @@ fn fetch_from(
         return Ok(debs);
     }
     step.total(missing.iter().map(|deb| deb.package.size).sum());
-    let places = Places::new(&mirrors()?, snapshots, lock)?;
+    let found = match (mirrors(), vendor) {
+        (Ok(mirrors), _) => Some(mirrors),
+        // A host without any mirror has what the folder has.
+        (Err(_), Some(_)) => None,
+        (Err(error), None) => return Err(error),
+    };
+    let mut places = match &found {
+        Some(mirrors) => Places::new(mirrors, snapshots, lock)?,
+        None => Places::default(),
+    };
+    places.vendor = vendor.map(str::to_owned);
+    places.offline = session.offline;
     fetch_all(&missing, &places, &step)?;
     step.made(Some(size));
     Ok(debs)
@@ -116,7 +139,7 @@ pub(super) fn try_to_fetch(
     step: &Step,
 ) -> Result<(Vec<Deb>, Vec<String>)> {
     let places = Places::new(mirrors, snapshots, lock)?;
-    let files = Files::new()?;
+    let files = Files::new(session.offline)?;
     let (mut debs, mut failures) = (Vec::new(), Vec::new());
     for package in packages {
         let deb = Deb {
@@ -139,7 +162,12 @@ pub(super) fn try_to_fetch(
 }
 
 /// Base URLs by archive, in the order of the attempts.
+#[derive(Default)]
 struct Places {
+    /// The URL below which files are by their hashes, which is asked first.
+    vendor: Option<String>,
+    /// Whether no server is asked.
+    offline: bool,
     by_archive: BTreeMap<String, Vec<String>>,
     /// URLs of packages of no archive, by SHA-256.
     debs: BTreeMap<String, String>,
@@ -175,6 +203,7 @@ impl Places {
         Ok(Self {
             by_archive,
             debs: mirrors.debs.clone(),
+            ..Self::default()
         })
     }
 
@@ -204,7 +233,7 @@ fn fetch_all(missing: &[&Deb], places: &Places, step: &Step) -> Result<()> {
     let mut order: Vec<&Deb> = missing.to_vec();
     order.sort_by_key(|deb| std::cmp::Reverse(deb.package.size));
     let work = || -> Result<()> {
-        let files = Files::new()?;
+        let files = Files::new(places.offline)?;
         while let Some(deb) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
             if broken.load(Ordering::Relaxed) {
                 break;
@@ -262,7 +291,7 @@ fn describe(package: &LockedPackage, failure: &Failure) -> String {
     format!("{} {}: {failure}{remedy}", package.name, package.version)
 }
 
-/// Tries the URLs in order. Returns the error of the first one, unless the disk fails.
+/// Tries the URLs in order. Returns the error of the first archive, unless the disk fails or the folder by hashes is damaged.
 fn fetch_one(files: &Files, deb: &Deb, places: &Places, step: &Step) -> Result<(), Failure> {
     let disk = |source| Failure::Disk {
         path: deb.path.clone(),
@@ -272,15 +301,26 @@ fn fetch_one(files: &Files, deb: &Deb, places: &Places, step: &Step) -> Result<(
         std::fs::create_dir_all(folder).map_err(disk)?;
     }
     let mut first = None;
-    for url in places.urls(&deb.package) {
-        let Some(digest) = Digest::sha256(&deb.package.sha256) else {
-            break;
+    let package = &deb.package;
+    if let Some(digest) = Digest::sha256(&package.sha256) {
+        let fetch = |url: &str| {
+            let wanted = (url, package.size, digest);
+            files.file(wanted, &deb.path, &|bytes| step.advance(bytes))
         };
-        let wanted = (url.as_str(), deb.package.size, digest);
-        match files.file(wanted, &deb.path, &|bytes| step.advance(bytes)) {
-            Ok(()) => return Ok(()),
-            Err(failure @ Failure::Disk { .. }) => return Err(failure),
-            Err(failure) => first = first.or(Some(failure)),
+        if let Some(vendor) = &places.vendor {
+            match fetch(&format!("{vendor}/{}", files::by_hash(&package.sha256))) {
+                Ok(()) => return Ok(()),
+                Err(failure) if files::is_elsewhere(&failure) => {}
+                // Other bytes in the user's own folder are for the user to see.
+                Err(failure) => return Err(failure),
+            }
+        }
+        for url in places.urls(package) {
+            match fetch(&url) {
+                Ok(()) => return Ok(()),
+                Err(failure @ Failure::Disk { .. }) => return Err(failure),
+                Err(failure) => first = first.or(Some(failure)),
+            }
         }
     }
     Err(first.unwrap_or_else(|| Failure::Address {

@@ -32,6 +32,9 @@ pub struct Lock {
     /// these times have them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<u64>,
+    /// A folder, relative to that of the recipe, or a URL below which all files are by their hashes (`ab/abcd…`): builds ask it first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vendor: Option<String>,
     /// The suites that the packages were chosen from.
     pub sources: Vec<LockedSource>,
     /// The packages of each set, sorted by name.
@@ -187,6 +190,9 @@ fn text(lock: &Lock) -> Result<String> {
         let all: Vec<String> = lock.earlier.iter().map(u64::to_string).collect();
         writeln!(text, "earlier = [{}]", all.join(", "))?;
     }
+    if let Some(vendor) = &lock.vendor {
+        writeln!(text, "vendor = {}", string(vendor))?;
+    }
     text.push_str("sources = [\n");
     for source in &lock.sources {
         text.push_str(&line(toml::Value::try_from(source)?));
@@ -242,6 +248,7 @@ mod tests {
             tools_digest: String::new(),
             epoch: 1_795_140_670,
             earlier: Vec::new(),
+            vendor: Some("vendor".to_owned()),
             sources: vec![LockedSource {
                 archive: "debian".to_owned(),
                 suite: "trixie".to_owned(),

@@ -26,6 +26,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::fetching::LockedRecipe;
 use super::file::{Lock, LockedFrom, LockedProgram};
+use super::objects::bring_program as bring;
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::recipe::{ContainerImage, KubeletRequest, KubeletSource, Mistake, Recipe, SET_TOOLS_GO};
@@ -332,7 +333,11 @@ fn obtain_one(
     let step = session.progress.step(name);
     let path = session.cache.object(&program.sha256);
     let hit = fs::metadata(&path).is_ok_and(|found| found.len() == program.size);
-    if !hit {
+    if !hit
+        && !bring(session, locked, (name, program), &|bytes| {
+            step.advance(bytes)
+        })?
+    {
         let about = || format!("getting the locked {name} {}", program.version);
         match &program.source {
             LockedFrom::Release { url } => release::fetch(url, &program.sha256, session, &step),

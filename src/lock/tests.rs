@@ -9,6 +9,8 @@ use crate::host::cache::Cache;
 use crate::host::progress::Kind;
 use crate::recipe::{self, SET_ROOT, SET_TOOLS_BUILD};
 
+mod offline;
+
 /// Debian's packages of every test.
 const DEBIANS: &[&str] = &[
     "base 1; Essential: yes",
@@ -122,6 +124,16 @@ impl Bench {
     }
 
     fn pin(&self, recipe: Recipe, mode: Mode, renewed: &[&str]) -> Result<LockedRecipe> {
+        self.pin_in(&self.session(), recipe, mode, renewed)
+    }
+
+    fn pin_in(
+        &self,
+        session: &Session,
+        recipe: Recipe,
+        mode: Mode,
+        renewed: &[&str],
+    ) -> Result<LockedRecipe> {
         let renewed: Vec<String> = renewed.iter().map(ToString::to_string).collect();
         let wish = Wish {
             mode,
@@ -129,7 +141,7 @@ impl Bench {
             older: false,
         };
         let keyring = self.debians_key.keyring();
-        pin_signed(&self.session(), recipe, wish, &keyring)
+        pin_signed(session, recipe, wish, &keyring)
     }
 
     /// Name, version and archive of the root's packages, but of the essential one.

@@ -2,17 +2,20 @@
 
 use data_encoding::HEXLOWER;
 use std::fs;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
 use fetch::oci::{Descriptor, Document};
-use fetch::{Options, Repository, blocking};
+use fetch::{Failure, Repository, blocking};
 use sha2::Digest as _;
 
 use super::read::{Pulled, sha256};
 use super::reference::Reference;
+use crate::host::atomic_file;
 use crate::host::cache::Cache;
 use crate::host::progress::Step;
+use crate::host::session::Session;
 
 /// Size limit of a layer, bytes.
 const LAYER_LIMIT: u64 = 4 << 30;
@@ -27,28 +30,32 @@ const DOCKER: (&str, &str) = ("docker.io", "registry-1.docker.io");
 /// # Errors
 /// If the registry refuses, or has no image for the architecture, or a blob does not match its digest.
 pub fn pull(
-    cache: &Cache,
+    session: &Session,
     reference: &Reference,
     architecture: &str,
     step: &Step,
 ) -> Result<Pulled> {
-    pull_by(cache, reference, architecture, step).with_context(|| format!("pulling {reference}"))
+    pull_by(session, reference, architecture, step).with_context(|| format!("pulling {reference}"))
 }
 
 fn pull_by(
-    cache: &Cache,
+    session: &Session,
     reference: &Reference,
     architecture: &str,
     step: &Step,
 ) -> Result<Pulled> {
-    let client = blocking::Client::new(&Options::default())?;
+    let cache = &session.cache;
+    let client = blocking::Client::new(&session.fetch_options())?;
     let host = match reference.registry.as_str() {
         name if name == DOCKER.0 => DOCKER.1,
         host => host,
     };
     let mut repository = Repository::new(host, &reference.repository);
     let mut digest = reference.digest().map(str::to_owned);
-    let mut text = client.document(&mut repository, &reference.version)?;
+    let document_of = |repository: &mut Repository, version: &str| {
+        stored_document(cache, version, || client.document(repository, version))
+    };
+    let mut text = document_of(&mut repository, &reference.version)?;
     let mut document = Document::read(&text).context("reading the manifest")?;
     if let Document::Index(index) = document {
         let chosen = index
@@ -56,7 +63,7 @@ fn pull_by(
             .map_err(anyhow::Error::msg)?
             .digest
             .clone();
-        text = client.document(&mut repository, &chosen)?;
+        text = document_of(&mut repository, &chosen)?;
         document = Document::read(&text).context("reading the manifest")?;
         digest = Some(chosen);
     }
@@ -92,6 +99,92 @@ fn pull_by(
         layers: layers.collect::<Result<_>>()?,
         config,
     })
+}
+
+/// A file of an image, below its digest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// What it is in the image.
+    pub what: &'static str,
+    /// SHA-256, hexadecimal.
+    pub sha256: String,
+    /// Size in bytes, if a document names it.
+    pub size: Option<u64>,
+}
+
+/// The files of the image of a reference with a digest, as far as the documents that the cache has name them. `bring` may put each into
+/// the cache first, and says whether it is there.
+///
+/// # Errors
+/// As `bring`, or if a document cannot be read, or has no image for the architecture.
+pub fn stored(
+    cache: &Cache,
+    reference: &Reference,
+    architecture: &str,
+    bring: &mut dyn FnMut(&Stored) -> Result<bool>,
+) -> Result<Vec<Stored>> {
+    let mut all = Vec::new();
+    let mut next = reference.digest().map(|digest| (digest.to_owned(), None));
+    while let Some((digest, size)) = next.take() {
+        let object = Stored {
+            what: "the manifest",
+            sha256: sha256(&digest)?.to_owned(),
+            size,
+        };
+        let here = bring(&object)?;
+        let path = cache.object(&object.sha256);
+        all.push(object);
+        if !here {
+            break;
+        }
+        match Document::read(&fs::read(&path)?).context("reading the manifest")? {
+            Document::Index(index) if all.len() == 1 => {
+                let chosen = index.for_linux(architecture);
+                let chosen = chosen.map_err(anyhow::Error::msg)?;
+                next = Some((chosen.digest.clone(), Some(chosen.size)));
+            }
+            Document::Index(_) => bail!("the index names another index"),
+            Document::Manifest(manifest) => {
+                let config = std::iter::once(("the config", &manifest.config));
+                let layers = manifest.layers.iter().map(|layer| ("a layer", layer));
+                for (what, found) in config.chain(layers) {
+                    all.push(Stored {
+                        what,
+                        sha256: sha256(&found.digest)?.to_owned(),
+                        size: Some(found.size),
+                    });
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The index or manifest of a digest from the cache, else from its registry; that of a tag is asked for, since it may be another now.
+///
+/// # Errors
+/// As `ask`, or if the cache cannot be written.
+fn stored_document(
+    cache: &Cache,
+    version: &str,
+    ask: impl FnOnce() -> Result<Vec<u8>, Failure>,
+) -> Result<Vec<u8>> {
+    let Ok(sha256) = sha256(version) else {
+        return Ok(ask()?);
+    };
+    let path = cache.object(sha256);
+    let known = fs::read(&path).ok();
+    let is_it = |text: &Vec<u8>| HEXLOWER.encode(&sha2::Sha256::digest(text)) == sha256;
+    if let Some(text) = known.filter(is_it) {
+        cache.use_object(sha256);
+        return Ok(text);
+    }
+    let text = ask()?;
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    atomic_file::write(&path, 0o644, |file| Ok(file.write_all(&text)?))?;
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -183,6 +276,11 @@ mod tests {
         files
     }
 
+    fn session(folder: &Path) -> Session {
+        let cache = Cache::at(folder.join("cache")).unwrap();
+        Session::new(cache, Progress::new(progress::Kind::Quiet))
+    }
+
     fn step() -> Step {
         Progress::new(progress::Kind::Quiet).step("pull")
     }
@@ -190,10 +288,10 @@ mod tests {
     #[test]
     fn an_image_is_pulled_with_one_token() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::at(folder.path().join("cache")).unwrap();
+        let session = session(folder.path());
         let (host, asked) = registry(files(folder.path()));
         let reference: Reference = format!("{host}/k:v1").parse().unwrap();
-        let pulled = pull(&cache, &reference, "amd64", &step()).unwrap();
+        let pulled = pull(&session, &reference, "amd64", &step()).unwrap();
         let program = folder.path().join("program");
         pulled
             .extract_file(&["usr/kubelet"], 100, &program)
@@ -202,18 +300,18 @@ mod tests {
         let tokens = |asked: &[String]| asked.iter().filter(|p| p.starts_with("/token?")).count();
         assert_eq!(tokens(&asked.lock().unwrap()), 1);
         // The digest of the first answer selects the same image; its layer and config are in the cache.
-        let again = pull(&cache, &reference.at(&pulled.digest), "amd64", &step()).unwrap();
+        let again = pull(&session, &reference.at(&pulled.digest), "amd64", &step()).unwrap();
         assert_eq!(again.digest, pulled.digest);
         let asked = asked.lock().unwrap().clone();
         let blobs = asked.iter().filter(|p| p.contains("/blobs/")).count();
         assert_eq!(blobs, 2, "{asked:?}");
-        assert!(pull(&cache, &reference, "arm64", &step()).is_err());
+        assert!(pull(&session, &reference, "arm64", &step()).is_err());
     }
 
     #[test]
     fn a_manifest_that_is_not_the_pinned_one_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::at(folder.path().join("cache")).unwrap();
+        let session = session(folder.path());
         let mut files = files(folder.path());
         let digest = format!("sha256:{}", "a".repeat(64));
         let index = files[0].1.clone();
@@ -222,7 +320,7 @@ mod tests {
         let reference: Reference = format!("{host}/k@{digest}").parse().unwrap();
         let error = format!(
             "{:#}",
-            pull(&cache, &reference, "amd64", &step()).unwrap_err()
+            pull(&session, &reference, "amd64", &step()).unwrap_err()
         );
         assert!(error.contains("digest mismatch"), "{error}");
     }

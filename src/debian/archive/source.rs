@@ -1,6 +1,6 @@
 //! Reads one suite: its signed list, then its indexes by digest.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -11,6 +11,7 @@ use crate::debian::files::{self, Files};
 use crate::debian::release::{IndexFile, Release};
 use crate::debian::signature::Keyring;
 use crate::debian::third_party::{ThirdParty, is_flat};
+use crate::host::atomic_file;
 use crate::host::cache::Cache;
 use crate::host::progress::Step;
 
@@ -77,18 +78,22 @@ impl Source<'_> {
     ) -> Result<(Release, Vec<String>)> {
         let folder = self.folder();
         let read = || -> Result<(Release, Vec<String>)> {
-            let files = Files::new()?;
+            let files = Files::new(request.offline)?;
             let keyring = self.keyring.as_ref().unwrap_or(request.keyring);
-            let release = signed_list(&files, &folder, keyring, request.now, step).and_then(
-                |(name, text)| {
-                    let checked = self.checked(&text, request.now);
-                    checked.with_context(|| untrusted(name))
-                },
-            )?;
-            let mut texts = Vec::new();
+            let mut lists = Lists::new(&files, request.offline, cache, step);
+            let (name, text) = signed_list(&mut lists, &folder, keyring, request.now)?;
+            let release = self.checked(&text, request);
+            let release = release.with_context(|| untrusted(name))?;
+            lists.keep()?;
+            let (mut texts, mut missing) = (Vec::new(), Vec::new());
             for index in self.indexes(request, &release)? {
-                texts.push(index_text(&files, &folder, &index, cache, step)?);
+                match index_text(&files, &folder, &index, cache, step) {
+                    Ok(text) => texts.push(text),
+                    Err(error) if request.offline => missing.push(format!("{error:#}")),
+                    Err(error) => return Err(error),
+                }
             }
+            ensure!(missing.is_empty(), "{}", missing.join("\n  "));
             Ok((release, texts))
         };
         read().with_context(|| {
@@ -116,14 +121,17 @@ impl Source<'_> {
         }
     }
 
-    fn checked(&self, text: &str, now: u64) -> Result<Release> {
+    fn checked(&self, text: &str, request: &Request<'_>) -> Result<Release> {
         let release = Release::parse(text)?;
         // The names of a flat suite say nothing of its folder; an archive beside Debian's may have none.
         let nameless = self.third_party.is_some() && release.names.is_empty();
         if !is_flat(&self.suite.name) && !nameless {
             release.is_suite(&self.suite.name)?;
         }
-        release.is_current(now)?;
+        // A stored list was current when it was read, and nobody else could have put another in its place.
+        if !request.offline {
+            release.is_current(request.now)?;
+        }
         Ok(release)
     }
 
@@ -171,21 +179,62 @@ fn untrusted(name: &str) -> String {
 
 /// Whether the archive answers that it does not give a file. Stores of objects say 403 for those that they do not have.
 fn is_refused(failure: &Failure) -> bool {
-    matches!(failure, Failure::Status { .. }) || files::is_gone(failure)
+    matches!(failure, Failure::Status { .. })
+        || files::is_gone(failure)
+        || files::is_offline(failure)
+}
+
+/// The files of a suite's list: from its archive, or as they were when they were last verified.
+struct Lists<'l> {
+    files: &'l Files,
+    offline: bool,
+    cache: &'l Cache,
+    step: &'l Step,
+    read: Vec<(String, Vec<u8>)>,
+}
+
+impl<'l> Lists<'l> {
+    const fn new(files: &'l Files, offline: bool, cache: &'l Cache, step: &'l Step) -> Self {
+        Self {
+            files,
+            offline,
+            cache,
+            step,
+            read: Vec::new(),
+        }
+    }
+
+    fn get(&mut self, url: String) -> Result<Vec<u8>, Failure> {
+        if self.offline
+            && let Ok(known) = std::fs::read(self.cache.list(&url))
+        {
+            return Ok(known);
+        }
+        let note = |word: &str| self.step.note(word);
+        let content = self.files.bytes(&url, RELEASE_LIMIT, &note)?;
+        self.read.push((url, content.clone()));
+        Ok(content)
+    }
+
+    /// Keeps what was read, which is verified now.
+    fn keep(self) -> Result<()> {
+        for (url, content) in self.read {
+            atomic_file::write(&self.cache.list(&url), 0o644, |file| {
+                Ok(file.write_all(&content)?)
+            })?;
+        }
+        Ok(())
+    }
 }
 
 /// The name and the signed text of a suite's list: `InRelease`, or `Release` with `Release.gpg` where there is none.
 fn signed_list(
-    files: &Files,
+    lists: &mut Lists<'_>,
     folder: &str,
     keyring: &Keyring,
     now: u64,
-    step: &Step,
 ) -> Result<(&'static str, String)> {
-    let fetch = |name: &str| {
-        let url = format!("{folder}/{name}");
-        files.bytes(&url, RELEASE_LIMIT, &|word| step.note(word))
-    };
+    let mut fetch = |name: &str| lists.get(format!("{folder}/{name}"));
     let without = match fetch("InRelease") {
         Ok(message) => {
             let message = String::from_utf8(message).context("its InRelease is not text")?;

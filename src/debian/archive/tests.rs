@@ -58,6 +58,7 @@ fn read(
         third_parties: &[],
         versions: &BTreeMap::new(),
         now,
+        offline: false,
     };
     let step = Progress::new(Kind::Quiet).step("test");
     let names = Archive::read(&request, &cache, &step).and_then(|archive| {

@@ -71,6 +71,7 @@ fn read_from(base: &str, archive: &ThirdParty) -> Result<Vec<String>> {
         third_parties: &[archive],
         versions: &BTreeMap::new(),
         now: now.as_secs(),
+        offline: false,
     };
     let folder = tempfile::tempdir()?;
     let cache = Cache::at(folder.path().to_owned())?;

@@ -66,7 +66,7 @@ fn fetch(mirror: &str, snapshots: &[String], lock: &Lock, session: &Session) -> 
         others: BTreeMap::new(),
         debs: BTreeMap::new(),
     };
-    fetch_from(session, || Ok(mirrors), snapshots, lock, "root")
+    fetch_from(session, || Ok(mirrors), (snapshots, None), lock, "root")
 }
 
 fn session(folder: &tempfile::TempDir) -> Session {

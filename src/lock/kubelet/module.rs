@@ -66,7 +66,7 @@ pub(super) fn pin(
     locked: &LockedRecipe,
     step: &Step,
 ) -> Result<Pinned> {
-    let go = Go::new(go(session, locked)?, &session.cache)?;
+    let go = Go::new(go(session, locked)?, session)?;
     let release = format!("v{}", request.version);
     let (go_mod, go_sum) = resolve(&go, &release, &session.cache, step)?;
     let modules = Modules {
@@ -101,7 +101,7 @@ pub(super) fn add_coredns(
     locked: &LockedRecipe,
     step: &Step,
 ) -> Result<()> {
-    let go = Go::new(go(session, locked)?, &session.cache)?;
+    let go = Go::new(go(session, locked)?, session)?;
     let release = &pinned.kubelet.version;
     let (go_mod, go_sum) = resolve(&go, release, &session.cache, step)?;
     let modules = Modules {
@@ -186,7 +186,7 @@ pub(super) fn fetch(
     step: &Step,
 ) -> Result<()> {
     knows_coredns(content, modules)?;
-    let go = Go::new(go(session, locked)?, &session.cache)?;
+    let go = Go::new(go(session, locked)?, session)?;
     let (file, _) = compile(&go, content, release, modules, &session.cache, step)?;
     let (sha256, _) = keep(&session.cache, &file)?;
     ensure!(

@@ -53,7 +53,7 @@ pub fn packages(
     let kubelet = locked.lock.kubelet.as_ref();
     let release = &kubelet.context("the lock has no kubelet")?.version;
     let cache = &session.cache;
-    let go = Go::new(go(session, locked)?, cache)?;
+    let go = Go::new(go(session, locked)?, session)?;
     let source = source(wanted);
     let step = session.progress.step("modules");
     let resolved = resolve(&go, release, &source, cache, &step)?;

@@ -71,7 +71,7 @@ pub(super) fn pin_image(
 ) -> Result<Pinned> {
     let reference_read: oci::Reference = reference.parse().map_err(anyhow::Error::msg)?;
     let architecture = locked.recipe.image.architecture.debian();
-    let pulled = oci::pull(&session.cache, &reference_read, architecture, step)?;
+    let pulled = oci::pull(session, &reference_read, architecture, step)?;
     let scratch = session.cache.scratch()?;
     let program = scratch.path().join("kubelet");
     pulled.extract_file(PLACES, LIMIT, &program)?;
@@ -100,7 +100,7 @@ pub(super) fn fetch_image(
     let reference: oci::Reference = reference.parse().map_err(anyhow::Error::msg)?;
     let architecture = locked.recipe.image.architecture.debian();
     let pinned = reference.at(digest);
-    let pulled = oci::pull(&session.cache, &pinned, architecture, step)?;
+    let pulled = oci::pull(session, &pinned, architecture, step)?;
     let scratch = session.cache.scratch()?;
     let program = scratch.path().join("kubelet");
     pulled.extract_file(PLACES, LIMIT, &program)?;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use fetch::{Digest, Failure, Options, Patience, Want, blocking};
+use fetch::{Digest, Failure, Patience, Want, blocking};
 
 use super::program::{LIMIT, Pinned, ask_version};
 use crate::host::progress::Step;
@@ -93,7 +93,7 @@ pub(super) fn pin(
         request.components.is_empty() || template.contains("{program}"),
         "its URL stands for one program, and the recipe wants others: write {{program}} in it"
     );
-    let client = blocking::Client::new(&Options::default())?;
+    let client = blocking::Client::new(&session.fetch_options())?;
     let release = format!("v{}", request.version);
     let arch = locked.recipe.image.architecture.debian();
     let mut all = true;
@@ -171,7 +171,7 @@ pub(super) fn fetch(url: &str, sha256: &str, session: &Session, step: &Step) -> 
     let digest = Digest::sha256(sha256).with_context(|| {
         format!("{sha256:?} is not a SHA-256 digest; expected 64 hexadecimal digits")
     })?;
-    let client = blocking::Client::new(&Options::default())?;
+    let client = blocking::Client::new(&session.fetch_options())?;
     let want = Want {
         patience: PATIENCE,
         ..Want::new(url, LIMIT).digest(digest)

@@ -5,12 +5,13 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::release_module::MODULE;
-use crate::host::cache::{Cache, Key};
+use crate::host::cache::Key;
 use crate::host::progress::Step;
 use crate::host::sandbox::{Cmd, Sandbox};
+use crate::host::session::Session;
 use crate::install::tools::Tools;
 
 /// Path of the work folder inside the sandbox.
@@ -44,10 +45,12 @@ pub(super) struct Go {
     tools: Tools,
     program: String,
     scratch: crate::host::cache::Scratch,
+    /// Whether nothing may be fetched.
+    no_network: bool,
 }
 
 impl Go {
-    pub(super) fn new(tools: Tools, cache: &Cache) -> Result<Self> {
+    pub(super) fn new(tools: Tools, session: &Session) -> Result<Self> {
         // Debian installs the versions side by side: /usr/lib/go-1.26.
         let mut found: Vec<(u32, String)> = fs::read_dir(tools.root.join("usr/lib"))?
             .flatten()
@@ -61,7 +64,7 @@ impl Go {
         let (_, program) = found
             .pop()
             .context("the tools tree has no Go toolchain at /usr/lib/go-1.*")?;
-        let scratch = cache.scratch()?;
+        let scratch = session.cache.scratch()?;
         for folder in ["source", "tmp"] {
             fs::create_dir(scratch.path().join(folder))?;
         }
@@ -69,6 +72,7 @@ impl Go {
             tools,
             program,
             scratch,
+            no_network: session.offline,
         })
     }
 
@@ -206,6 +210,12 @@ impl Go {
 
     /// Runs Go with the network and the environment's sources of modules; gives its output.
     pub(super) fn online(&self, arguments: &[&str]) -> Result<String> {
+        ensure!(
+            !self.no_network,
+            "`go {}` fetches modules: {}",
+            arguments.join(" "),
+            fetch::OFFLINE
+        );
         let mut sandbox = self.sandbox().network(true);
         for name in VARIABLES {
             if let Some(value) = std::env::var_os(name) {

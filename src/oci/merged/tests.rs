@@ -12,6 +12,7 @@ use tar::EntryType;
 use super::*;
 use crate::host::cache::Cache;
 use crate::host::progress::{Kind as Shown, Progress};
+use crate::host::session::Session;
 use crate::oci::{pull, read_layout};
 
 const GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
@@ -142,9 +143,10 @@ impl Built {
             }
         });
         let cache = Cache::at(folder.join("cache")).unwrap();
+        let session = Session::new(cache, Progress::new(Shown::Quiet));
         let reference = format!("{host}/group/app:v1@{index}").parse().unwrap();
         let step = Progress::new(Shown::Quiet).step("pull");
-        let image = pull(&cache, &reference, architecture, &step)?;
+        let image = pull(&session, &reference, architecture, &step)?;
         Merged::make(&image, architecture, folder)
     }
 

@@ -9,7 +9,7 @@ use crate::host::cache::Key;
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::layer::{Entry, Kind};
-use crate::lock::LockedRecipe;
+use crate::lock::{LockedRecipe, objects};
 use crate::oci::{self, Merged, Pulled, Reference};
 use crate::recipe::{Mistake, Prebuilt, PrebuiltFrom};
 
@@ -38,12 +38,17 @@ pub(super) fn make_all<'l>(
     let mut all = Vec::new();
     for (name, reference) in &locked.lock.images {
         let from = PrebuiltFrom::Oci(reference.clone());
-        let made = make(session, &Prebuilt { from, name: None }, architecture)?;
+        let made = make(
+            session,
+            locked,
+            &Prebuilt { from, name: None },
+            architecture,
+        )?;
         all.push((Some(name.as_str()), made));
     }
     let mut mistakes = recipe.places.mistakes();
     for (number, wanted) in recipe.prebuilt.iter().enumerate() {
-        match make(session, wanted, architecture) {
+        match make(session, locked, wanted, architecture) {
             Ok(made) => all.push((None, made)),
             Err(error) if is_absent(&wanted.from, &error) => mistakes.add(Mistake::of(
                 recipe.places.item(&["containers", "prebuilt"], number),
@@ -72,10 +77,19 @@ fn is_absent(from: &PrebuiltFrom, error: &Error) -> bool {
 ///
 /// # Errors
 /// If its source does not have it, has other bytes than its digest's, or it is no image for this architecture.
-pub(super) fn make(session: &Session, wanted: &Prebuilt, architecture: &str) -> Result<Made> {
+pub(super) fn make(
+    session: &Session,
+    locked: &LockedRecipe,
+    wanted: &Prebuilt,
+    architecture: &str,
+) -> Result<Made> {
     let names = names(wanted)?;
     let step = session.progress.step(&format!("image {}", names[0]));
     let about = || format!("taking the container image {}", names[0]);
+    if let PrebuiltFrom::Oci(reference) = &wanted.from {
+        objects::bring_image(session, locked, reference, &|bytes| step.advance(bytes))
+            .with_context(about)?;
+    }
     let image = take(session, wanted, architecture, &step).with_context(about)?;
     let merged = Merged::cached(&session.cache, &image, architecture, &step);
     let (merged, key, hit) = merged.with_context(about)?;
@@ -99,7 +113,7 @@ fn take(session: &Session, wanted: &Prebuilt, architecture: &str, step: &Step) -
     match &wanted.from {
         PrebuiltFrom::Oci(reference) => {
             let reference: Reference = reference.parse().map_err(anyhow::Error::msg)?;
-            oci::pull(&session.cache, &reference, architecture, step)
+            oci::pull(session, &reference, architecture, step)
         }
         PrebuiltFrom::Layout(folder) => {
             let name = wanted.name.as_deref().unwrap_or_default();
