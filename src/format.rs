@@ -3,6 +3,9 @@
 // Floor: sparse files
 pub mod sparse;
 
+// Floor: the number of threads
+pub mod threads;
+
 // Floor: archives, digests, file systems, tables, programs
 pub mod certificate;
 pub mod cpio;

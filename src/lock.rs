@@ -334,6 +334,7 @@ fn make(
         third_parties: &request.archives,
         versions: &request.versions,
         now: now.as_secs(),
+        max_age: debian.max_age,
         offline: session.offline,
     };
     step.note("reading the archive's indexes");

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser as _;
+use slipway::format::threads;
 use slipway::host::interrupt::Interrupt;
 use slipway::host::sandbox;
 use slipway::recipe::Mistakes;
@@ -22,7 +23,8 @@ const USAGE: u8 = 2;
 const INTERRUPTED: u8 = 130;
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let json = cli.output.json;
+    let (json, color) = (cli.output.json, cli.output.color);
+    threads::limit(cli.output.jobs.map(usize::from));
     // Before any thread is started: only a single-threaded process can enter a user namespace.
     let root = if cli.command.starts_programs() {
         sandbox::become_root_of_namespace()
@@ -35,7 +37,7 @@ fn main() -> ExitCode {
         (_, Err(error)) => {
             let error =
                 error.context("this user cannot have namespaces; `slipway doctor` says more");
-            arguments::print_error(&error, json);
+            arguments::print_error(&error, json, color);
             return ExitCode::from(FAILURE);
         }
     };
@@ -49,11 +51,12 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(_) if interrupt.requested() => {
             interrupt.clean();
-            arguments::print_error(&anyhow::anyhow!("interrupted"), json);
+            // What the user asked for is no error.
+            arguments::print_interrupted(json);
             ExitCode::from(INTERRUPTED)
         }
         Err(error) => {
-            arguments::print_error(&error, json);
+            arguments::print_error(&error, json, color);
             ExitCode::from(if error.is::<Mistakes>() {
                 USAGE
             } else {

@@ -175,6 +175,51 @@ fn a_lock_that_is_missing_is_an_error_when_it_may_not_be_made() {
     assert!(report.contains("a.lock is missing"), "{report}");
 }
 
+/// Nothing listens at the mirror: without any request the lists that are missing are named at once.
+#[test]
+fn a_lock_offline_names_what_is_missing_and_the_cache_is_where_it_is_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = folder.path().join("a.toml");
+    let text = "image = { name = 'a', version = '1' }\n\
+                kernel = { package = 'linux-image-amd64', platforms = ['qemu'] }\n\
+                debian = { mirror = 'http://127.0.0.1:9/debian', security-mirror = 'http://127.0.0.1:9/security' }\n";
+    std::fs::write(&recipe, text).unwrap();
+    let cache = folder.path().join("own cache");
+    let begin = Instant::now();
+    let output = slipway(&[
+        "lock",
+        recipe.to_str().unwrap(),
+        "--offline",
+        "--cache",
+        cache.to_str().unwrap(),
+        "--jobs=1",
+    ]);
+    assert!(begin.elapsed() < Duration::from_secs(5));
+    assert_eq!(output.status.code(), Some(1));
+    let said = stderr(&output);
+    for suite in ["trixie from", "trixie-updates from", "trixie-security from"] {
+        assert!(said.contains(&format!("reading {suite}")), "{said}");
+    }
+    assert!(said.contains("no request is made offline"), "{said}");
+    assert!(cache.join("downloads").is_dir());
+    assert!(!recipe.with_extension("lock").exists());
+}
+
+#[test]
+fn colours_are_where_they_are_wanted() {
+    let coloured = |when: &str, recipe: &str| {
+        let output = slipway(&["check", recipe, "--color", when]);
+        stderr(&output).contains("\x1b[")
+    };
+    let wrong = "src/recipe/tests/wrong.toml";
+    assert!(coloured("always", wrong));
+    assert!(!coloured("never", wrong));
+    // Not a terminal.
+    assert!(!coloured("auto", wrong));
+    let output = slipway(&["check", wrong, "--color", "sometimes"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
 #[test]
 fn signals_end_the_work_at_once_with_130() {
     use nix::sys::signal::{Signal, kill};
@@ -202,7 +247,13 @@ fn signals_end_the_work_at_once_with_130() {
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
         assert!(began.elapsed() < Duration::from_secs(5), "{signal}");
-        assert_eq!(stderr(&output).matches("error: interrupted").count(), 1);
+        let said = stderr(&output);
+        assert_eq!(
+            said.lines().filter(|line| *line == "interrupted").count(),
+            1,
+            "{said}"
+        );
+        assert!(!said.contains("error"), "{said}");
         assert!(!folder.path().join("small.lock").exists());
     }
 }

@@ -9,9 +9,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueHint, value_parser};
+use slipway::host::cache::Cache;
 use slipway::host::interrupt::Interrupt;
 use slipway::host::local_files::LocalFiles;
-use slipway::host::progress::Kind;
+use slipway::host::progress::{Kind, Progress};
 use slipway::host::session::Session;
 use slipway::recipe::Mistakes;
 use slipway::vm::accel::Choice;
@@ -42,6 +43,7 @@ Environment:
   SLIPWAY_CACHE           folder of the cache [default: ~/.cache/slipway]
   SLIPWAY_DEBIAN_MIRROR, SLIPWAY_DEBIAN_SECURITY_MIRROR
                           archives, if a recipe names none [default: apt's]
+  SLIPWAY_DEBIAN_SNAPSHOT archive of old files [default: on the mirror's server]
   SLIPWAY_IDENTITY        age identity of the secrets of clusters
   SLIPWAY_RELEASE_SERVER, SLIPWAY_GITHUB, SLIPWAY_RELEASE_REGISTRY
                           where `release add` asks for checksums, digests
@@ -77,7 +79,7 @@ pub(crate) struct Cli {
 }
 
 /// How results and progress are printed.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Output {
     /// Print results and progress as JSON
     #[arg(long, global = true)]
@@ -88,18 +90,67 @@ pub(crate) struct Output {
     /// Print more; twice for everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub verbose: u8,
+    /// Colours and progress bars: auto (on a terminal, unless NO_COLOR is set), always or never
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub color: Color,
+    /// The folder of the cache, in place of SLIPWAY_CACHE and the default
+    #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub cache: Option<PathBuf>,
+    /// How many threads unpack, hash and compress; default: one for each processor
+    #[arg(short, long, global = true, value_name = "N", value_parser = value_parser!(u16).range(1..))]
+    pub jobs: Option<u16>,
+}
+
+/// When reports and progress have colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, unless `NO_COLOR` is set (<https://no-color.org>).
+    #[default]
+    Auto,
+    /// Also where nothing is a terminal.
+    Always,
+    /// Nowhere.
+    Never,
+}
+
+impl Color {
+    /// Whether what goes to stderr has colours.
+    fn counts(self) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => {
+                let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+                wanted && std::io::stderr().is_terminal()
+            }
+        }
+    }
 }
 
 impl Output {
     /// A session with the progress display of these options.
-    pub(crate) fn session(self, interrupt: &Interrupt) -> anyhow::Result<Session> {
-        let mut session = Session::open(match (self.json, self.quiet) {
+    pub(crate) fn session(&self, interrupt: &Interrupt) -> anyhow::Result<Session> {
+        let mut session = self.session_of(match (self.json, self.quiet) {
             (_, true) => Kind::Quiet,
             (true, false) => Kind::Json,
+            (false, false) if self.color == Color::Never => Kind::Plain,
             (false, false) => Kind::Auto,
         })?;
         session.interrupt = interrupt.clone();
         Ok(session)
+    }
+
+    /// A session with this progress display, without an interrupt.
+    pub(crate) fn session_of(&self, kind: Kind) -> anyhow::Result<Session> {
+        Ok(Session::new(self.cache()?, Progress::new(kind)))
+    }
+
+    /// The cache of these options.
+    pub(crate) fn cache(&self) -> anyhow::Result<Cache> {
+        match &self.cache {
+            Some(folder) => Cache::at(folder.clone()),
+            None => Cache::open(),
+        }
     }
 }
 
@@ -431,7 +482,7 @@ pub(crate) fn print_findings(report: &ignition::Report) {
 }
 
 /// Prints an error once: a recipe's mistakes as a report, everything else as one chain.
-pub(crate) fn print_error(error: &anyhow::Error, json: bool) {
+pub(crate) fn print_error(error: &anyhow::Error, json: bool, color: Color) {
     let text = if json {
         let event = match error.downcast_ref::<Mistakes>() {
             Some(mistakes) => serde_json::json!({
@@ -444,11 +495,19 @@ pub(crate) fn print_error(error: &anyhow::Error, json: bool) {
         };
         event.to_string()
     } else if let Some(mistakes) = error.downcast_ref::<Mistakes>() {
-        // https://no-color.org
-        let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-        mistakes.render(colours && std::io::stderr().is_terminal())
+        mistakes.render(color.counts())
     } else {
         format!("error: {error:#}")
+    };
+    // Without stderr the message has no reader.
+    writeln!(std::io::stderr().lock(), "{text}").ok();
+}
+
+/// Prints that the work ended in order because a signal asked for it.
+pub(crate) fn print_interrupted(json: bool) {
+    let text = match json {
+        true => serde_json::json!({ "event": "interrupted" }).to_string(),
+        false => "interrupted".to_owned(),
     };
     // Without stderr the message has no reader.
     writeln!(std::io::stderr().lock(), "{text}").ok();

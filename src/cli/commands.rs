@@ -11,12 +11,12 @@ use anyhow::{Context as _, Result, bail};
 use clap::CommandFactory as _;
 use platform::provider::DiskController;
 use slipway::host::atomic_file;
-use slipway::host::cache::Cache;
 use slipway::host::interrupt::Interrupt;
 use slipway::host::progress::{self, Kind};
 use slipway::host::session::Session;
 use slipway::install::tools::{self, Tools};
-use slipway::lock::{self, Lock, LockedRecipe, Mode};
+use slipway::lock::objects::{Object, Wanted};
+use slipway::lock::{self, LockedRecipe, Mode};
 use slipway::publish::page::Page;
 use slipway::recipe::node_config;
 use slipway::recipe::{self, Choice, Platform, Recipe, SET_TOOLS_BUILD};
@@ -42,7 +42,8 @@ pub(crate) fn build(args: &BuildArgs, output: Output, interrupt: &Interrupt) -> 
     if args.dry_run {
         return plan(args, path, &choices, output);
     }
-    let session = output.session(interrupt)?;
+    let mut session = output.session(interrupt)?;
+    session.offline = args.offline;
     let progress = &session.progress;
     let mut told = Vec::new();
     let mut folders = String::new();
@@ -126,7 +127,8 @@ pub(crate) fn new(args: &NewArgs, output: Output) -> Result<ExitCode> {
 
 /// Prints what a build would fetch and write.
 fn plan(args: &BuildArgs, path: &Path, choices: &[Choice], output: Output) -> Result<ExitCode> {
-    let session = Session::open(Kind::Quiet)?;
+    let mut session = output.session_of(Kind::Quiet)?;
+    session.offline = args.offline;
     let mut told = Vec::new();
     let mut text = String::new();
     for choice in choices {
@@ -134,16 +136,16 @@ fn plan(args: &BuildArgs, path: &Path, choices: &[Choice], output: Output) -> Re
         let name = format!("{}-{}", recipe.image.name, recipe.image.version);
         let out = args.out.output.join(name);
         let artifacts: Vec<&str> = recipe.artifacts.iter().map(|kind| kind.name()).collect();
-        let files = files_to_fetch(&session.cache, &recipe);
         let (locked, missing) = match lock::pin(&session, recipe, Mode::Locked) {
-            Ok(locked) => (None, missing(&session.cache, &locked.lock)),
-            Err(error) => (Some(format!("{error:#}")), (0, 0)),
+            Ok(locked) => (None, locked.missing(&session, Wanted::Build)?),
+            Err(error) => (Some(format!("{error:#}")), Vec::new()),
         };
+        let size: u64 = missing.iter().filter_map(|object| object.size).sum();
         told.push(of_variant(
             choice.variant.as_deref(),
             serde_json::json!({
                 "out": out, "artifacts": artifacts, "lock": locked,
-                "downloads": missing.0, "bytes": missing.1, "files": files,
+                "downloads": missing.len(), "bytes": size, "files": missing,
             }),
         ));
         text += &format!("{}: {}", out.display(), artifact::DISK);
@@ -153,15 +155,8 @@ fn plan(args: &BuildArgs, path: &Path, choices: &[Choice], output: Output) -> Re
         text += "\n";
         text += &match locked {
             Some(why) => format!("the lock has to be made first: {why}\n"),
-            None => format!(
-                "{} packages to fetch, {}\n",
-                missing.0,
-                progress::bytes(missing.1)
-            ),
+            None => to_fetch(&missing, size),
         };
-        for url in files {
-            text += &format!("to fetch: {url}\n");
-        }
     }
     if output.json {
         print_each(told)?;
@@ -171,28 +166,20 @@ fn plan(args: &BuildArgs, path: &Path, choices: &[Choice], output: Output) -> Re
     Ok(ExitCode::SUCCESS)
 }
 
-/// The URLs of the recipe's files of servers that are not in the cache.
-fn files_to_fetch(cache: &Cache, recipe: &Recipe) -> Vec<String> {
-    let missing = recipe
-        .downloads()
-        .filter(|(download, _)| !cache.object(&download.sha256).exists());
-    missing
-        .map(|(download, _)| fetch::shown(&download.url))
-        .collect()
-}
-
-/// How many locked packages are not in the cache, and their size.
-fn missing(cache: &Cache, lock: &Lock) -> (usize, u64) {
-    let mut wanted: Vec<(&str, u64)> = lock
-        .sets
-        .values()
-        .flatten()
-        .map(|package| (package.sha256.as_str(), package.size))
-        .collect();
-    wanted.sort_unstable();
-    wanted.dedup();
-    wanted.retain(|(sha256, _)| !cache.object(sha256).exists());
-    (wanted.len(), wanted.iter().map(|(_, size)| size).sum())
+/// The files that a build has to fetch or to compile, with their number and size.
+fn to_fetch(missing: &[Object], size: u64) -> String {
+    let mut text = format!(
+        "{} files to fetch, {}\n",
+        missing.len(),
+        progress::bytes(size)
+    );
+    for Object { name, size, .. } in missing {
+        text += &match size {
+            Some(size) => format!("  {name}, {}\n", progress::bytes(*size)),
+            None => format!("  {name}\n"),
+        };
+    }
+    text
 }
 
 pub(crate) fn lock(args: &LockArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
@@ -204,7 +191,8 @@ pub(crate) fn lock(args: &LockArgs, output: Output, interrupt: &Interrupt) -> Re
         bail!("--diff compares the lock of one variant: choose it by --variant");
     }
     let old = args.diff.as_deref().map(lock::read).transpose()?;
-    let session = output.session(interrupt)?;
+    let mut session = output.session(interrupt)?;
+    session.offline = args.offline;
     let renewed = args.renewed();
     let (mut told, mut text) = (Vec::new(), String::new());
     for recipe in recipes {
@@ -213,7 +201,10 @@ pub(crate) fn lock(args: &LockArgs, output: Output, interrupt: &Interrupt) -> Re
             renewed: &renewed,
             older: args.older,
         };
-        let locked = lock::pin_as(&session, recipe, wish)?;
+        let mut locked = lock::pin_as(&session, recipe, wish)?;
+        let vendored = args.vendor.as_ref();
+        let vendored = vendored.map(|folder| lock::vendor::write(&session, &mut locked, folder));
+        let vendored = vendored.transpose()?;
         let variant = locked.recipe.variant.as_deref();
         if let Some(old) = &old {
             let changes = lock::changes(old, &locked.lock);
@@ -225,6 +216,10 @@ pub(crate) fn lock(args: &LockArgs, output: Output, interrupt: &Interrupt) -> Re
         } else {
             told.push(of_variant(variant, serde_json::to_value(&locked.lock)?));
             text += &summary(&locked);
+            if let (Some(folder), Some((count, size))) = (&args.vendor, vendored) {
+                let size = progress::bytes(size);
+                text += &format!("{}: {count} files, {size}\n", folder.display());
+            }
         }
     }
     if output.json {
@@ -355,7 +350,7 @@ fn carried_tools(session: &Session) -> Result<Tools> {
 }
 
 pub(crate) fn cache(command: &CacheCommand, output: Output) -> Result<ExitCode> {
-    let cache = Cache::open()?;
+    let cache = output.cache()?;
     let (entries, what) = match command {
         CacheCommand::Show => (cache.entries()?, "in the cache"),
         CacheCommand::Prune { unused, dry_run } => {
@@ -452,7 +447,7 @@ pub(crate) fn timeline(
     output: Output,
     interrupt: &Interrupt,
 ) -> Result<ExitCode> {
-    let (title, text) = boot(&args.from, output, interrupt)?;
+    let (title, text) = boot(&args.from, &output, interrupt)?;
     let spans = timeline::read(&text)?;
     if let Some(path) = &args.svg {
         std::fs::write(path, timeline::svg(&spans, &title))
@@ -474,7 +469,7 @@ pub(crate) fn timeline(
 }
 
 /// The last boot's name and JSON lines, from a file or from the disk of a node that `slipway run --node` kept.
-fn boot(from: &Path, output: Output, interrupt: &Interrupt) -> Result<(String, String)> {
+fn boot(from: &Path, output: &Output, interrupt: &Interrupt) -> Result<(String, String)> {
     if from.is_dir() {
         let disk = from.join("system.raw");
         let tools = carried_tools(&output.session(interrupt)?)?;

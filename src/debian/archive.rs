@@ -75,6 +75,8 @@ pub struct Request<'r> {
     pub versions: &'r BTreeMap<String, String>,
     /// The time, seconds since 1970.
     pub now: u64,
+    /// How many days old a suite without `Valid-Until` may be, if that is limited otherwise than by default.
+    pub max_age: Option<u32>,
     /// Whether the lists and indexes that the cache has count, and no request is made.
     pub offline: bool,
 }

@@ -13,6 +13,13 @@ pub const MIRROR_VARIABLE: &str = "SLIPWAY_DEBIAN_MIRROR";
 /// The variable for the security archive's mirror.
 pub const SECURITY_VARIABLE: &str = "SLIPWAY_DEBIAN_SECURITY_MIRROR";
 
+/// The variable for the snapshot archive that [`SNAPSHOT`] stands for.
+pub const SNAPSHOT_VARIABLE: &str = "SLIPWAY_DEBIAN_SNAPSHOT";
+/// The word of a recipe for Debian's snapshot archive.
+pub const SNAPSHOT: &str = "debian";
+/// The layout of Debian's snapshot service below its server. `{time}` need not be the time of a snapshot: the one before it answers.
+const SNAPSHOT_LAYOUT: &str = "archive/{archive}/{time}";
+
 /// The archive's name in the lock.
 pub const ARCHIVE: &str = "debian";
 /// The word in the lock for packages of no archive.
@@ -27,6 +34,8 @@ pub struct Host {
     pub mirror: Option<String>,
     /// Value of [`SECURITY_VARIABLE`].
     pub security: Option<String>,
+    /// Value of [`SNAPSHOT_VARIABLE`].
+    pub snapshot: Option<String>,
     /// apt's files: path and content, in apt's order.
     pub apt: Vec<(PathBuf, String)>,
 }
@@ -39,6 +48,7 @@ impl Host {
         Self {
             mirror: variable(MIRROR_VARIABLE),
             security: variable(SECURITY_VARIABLE),
+            snapshot: variable(SNAPSHOT_VARIABLE),
             apt: apt_files(Path::new("/etc/apt")),
         }
     }
@@ -78,6 +88,8 @@ pub struct Mirrors {
     pub main_from: String,
     /// The setting that [`Mirrors::security`] comes from, for messages.
     pub security_from: String,
+    /// Base URL of the snapshot archive that [`SNAPSHOT`] stands for, with `{archive}` and `{time}`.
+    pub snapshot: String,
     /// Base URLs of the recipe's archives beside Debian's, by name.
     pub others: BTreeMap<String, String>,
     /// URLs of the recipe's packages of no archive, by SHA-256.
@@ -137,7 +149,12 @@ impl Mirrors {
                 ),
             },
         };
+        let snapshot = match &host.snapshot {
+            Some(url) => checked(url, &format!("the variable {SNAPSHOT_VARIABLE}"))?,
+            None => format!("{}/{SNAPSHOT_LAYOUT}", server(&main)),
+        };
         Ok(Self {
+            snapshot,
             main,
             security,
             main_from,
@@ -174,6 +191,13 @@ impl Mirrors {
 #[must_use]
 pub fn is_debians(archive: &str) -> bool {
     [ARCHIVE, SECURITY_ARCHIVE].contains(&archive)
+}
+
+/// Scheme and host of a URL.
+fn server(url: &str) -> &str {
+    let host = url.find("://").map_or(0, |at| at + 3);
+    let end = url[host..].find('/').map_or(url.len(), |at| host + at);
+    &url[..end]
 }
 
 fn checked(url: &str, from: &str) -> Result<String> {
@@ -584,5 +608,23 @@ deb http://real.example/debian-security bookworm/updates main
             .map(|(_, text)| text)
             .collect();
         assert_eq!(read, ["a.sources", "b.list", "d.sources"]);
+    }
+
+    #[test]
+    fn the_snapshot_archive_is_the_variable_s_or_on_the_mirror_s_server() {
+        let mut host = Host {
+            mirror: Some("http://mirror.example:8080/linux/debian".to_owned()),
+            security: Some("http://mirror.example/security".to_owned()),
+            ..Host::default()
+        };
+        let snapshot = |host: &Host| Mirrors::find(None, None, host).map(|found| found.snapshot);
+        let beside = "http://mirror.example:8080/archive/{archive}/{time}";
+        assert_eq!(snapshot(&host).unwrap(), beside);
+        host.snapshot = Some("https://snapshots.example/{archive}/{time}/".to_owned());
+        let own = "https://snapshots.example/{archive}/{time}";
+        assert_eq!(snapshot(&host).unwrap(), own);
+        host.snapshot = Some("snapshots.example".to_owned());
+        let error = snapshot(&host).unwrap_err().to_string();
+        assert!(error.contains(SNAPSHOT_VARIABLE), "{error}");
     }
 }

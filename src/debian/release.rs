@@ -127,12 +127,12 @@ impl Release {
         Ok(())
     }
 
-    /// Checks that it is current: neither from the future nor past its `Valid-Until`, so that an attacker cannot serve a
-    /// signed but outdated archive.
+    /// Checks that it is current: neither from the future nor past its `Valid-Until`, or older than `max_age` days if it has none, so
+    /// that an attacker cannot serve a signed but outdated archive.
     ///
     /// # Errors
     /// With the expected and the found value, and the remedy.
-    pub fn is_current(&self, now: u64) -> Result<()> {
+    pub fn is_current(&self, now: u64, max_age: Option<u32>) -> Result<()> {
         ensure!(
             self.date <= now + CLOCK_TOLERANCE,
             "it was made at {}, in the future of this machine, whose clock says {}; set the clock",
@@ -146,6 +146,13 @@ impl Release {
                  machine's clock if that is wrong",
                 rfc3339(end),
                 rfc3339(now)
+            );
+        } else if let Some(days) = max_age {
+            ensure!(
+                now <= self.date.saturating_add(u64::from(days) * 24 * 3600),
+                "it has no Valid-Until and was made at {}, more than {days} days ago; the mirror is out of date: use another one, or \
+                 allow more by `max-age` in the recipe's [debian]",
+                rfc3339(self.date)
             );
         }
         Ok(())
@@ -284,7 +291,7 @@ mod tests {
         for (suite, now, expected) in table {
             let checked = release
                 .is_suite(suite)
-                .and_then(|()| release.is_current(now));
+                .and_then(|()| release.is_current(now, Some(1)));
             let found = checked.err().map(|e| e.to_string());
             match expected {
                 None => assert_eq!(found, None, "{suite} at {now}"),
@@ -294,12 +301,16 @@ mod tests {
     }
 
     #[test]
-    fn no_valid_until_means_no_end() {
+    fn without_valid_until_the_age_is_limited() {
         let release = Release::parse(&text(|t| {
             t.replace("Valid-Until: Fri, 27 Nov 2026 02:11:10 UTC\n", "")
         }))
         .unwrap();
-        release.is_current(MADE + 900 * DAY).unwrap();
+        release.is_current(MADE + 900 * DAY, None).unwrap();
+        release.is_current(MADE + 30 * DAY, Some(30)).unwrap();
+        let error = release.is_current(MADE + 30 * DAY + 1, Some(30));
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("more than 30 days ago"), "{error}");
     }
 
     #[test]

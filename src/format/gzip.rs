@@ -3,6 +3,7 @@
 //! Formats: RFC 1951 and 1952. The bytes depend on the input alone, not on the number of cores. The output is one
 //! member, because some readers of disk images stop after the first.
 
+use super::threads;
 use std::io::{Read, Write};
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -27,7 +28,7 @@ struct Packed {
 /// # Errors
 /// When the input cannot be read or the output not written.
 pub fn compress(input: &mut impl Read, output: &mut impl Write) -> Result<()> {
-    let workers = thread::available_parallelism().map_or(1, usize::from);
+    let workers = threads::number();
     output.write_all(&HEADER)?;
     let mut sum = Crc::new();
     thread::scope(|scope| -> Result<()> {

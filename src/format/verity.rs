@@ -1,6 +1,7 @@
 //! The dm-verity hash tree, computed on all cores. Layout: superblock, then the levels from the top down, each block
 //! 128 digests (<https://gitlab.com/cryptsetup/cryptsetup/-/wikis/DMVerity>).
 
+use super::threads;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -66,7 +67,7 @@ fn digest(salted: &Sha256, block: &[u8]) -> [u8; DIGEST] {
 
 /// The digests of all data blocks, in order.
 fn leaves(file: &File, blocks: u64, salted: &Sha256) -> Result<Vec<u8>> {
-    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let threads = threads::number();
     let next = AtomicU64::new(0);
     let chunks = std::thread::scope(|scope| {
         let work = || -> Result<Vec<(u64, Vec<u8>)>> {

@@ -25,6 +25,7 @@ use super::overrides::{Overrides, Stat};
 use super::package::Unpacked;
 use super::target::{MERGED, Target, lock, split};
 use crate::debian::pinned::Deb;
+use crate::format::threads;
 
 /// The end of a configuration file's name until its package is configured, as dpkg writes it.
 const NEW: &str = ".dpkg-new";
@@ -107,7 +108,7 @@ impl Tree {
             }
         };
         std::thread::scope(|scope| {
-            for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            for _ in 0..threads::number() {
                 scope.spawn(work);
             }
         });

@@ -11,7 +11,7 @@ use fetch::{Digest, Failure};
 use super::file::Lock;
 use crate::debian::Mirrors;
 use crate::debian::files::{self, Files, SCHEME};
-use crate::debian::mirror::{DEBS, Host, is_debians};
+use crate::debian::mirror::{DEBS, Host, SNAPSHOT, is_debians};
 use crate::debian::pinned::{Deb, LockedPackage};
 use crate::format::time::rfc3339;
 use crate::host::progress::Step;
@@ -185,11 +185,17 @@ impl Places {
                 .entry(source.archive.clone())
                 .or_insert_with(|| vec![base.to_owned()]);
             // Debian's snapshots have nothing of other archives, unless their URL says so.
-            let has = |base: &&String| is_debians(&source.archive) || base.contains("{archive}");
+            let has = |base: &&String| {
+                is_debians(&source.archive) || (*base != SNAPSHOT && base.contains("{archive}"))
+            };
             let snapshots: Vec<&String> = snapshots.iter().filter(has).collect();
             let times = std::iter::once(&lock.epoch).chain(&lock.earlier);
             let each = times.flat_map(|time| snapshots.iter().map(move |base| (time, *base)));
             for (time, snapshot) in each {
+                let snapshot = match snapshot.as_str() {
+                    SNAPSHOT => &mirrors.snapshot,
+                    _ => snapshot,
+                };
                 let time = rfc3339(*time).replace(['-', ':'], "");
                 let base = snapshot
                     .trim_end_matches('/')
@@ -280,7 +286,7 @@ fn describe(package: &LockedPackage, failure: &Failure) -> String {
         }
         true if is_debians(&package.archive) => {
             "; the mirror does not have this version any more: `slipway lock --renew` takes the present one, or name a \
-             snapshot mirror in `snapshots` of the recipe's [debian]"
+             snapshot archive in `snapshots` of the recipe's [debian]"
                 .to_owned()
         }
         true => format!(

@@ -21,7 +21,7 @@ use crate::recipe::{PrebuiltFrom, SET_TOOLS_GO, SET_TOOLS_RUN};
 const LIMIT: u64 = 4 << 30;
 
 /// A file that a lock names.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct Object {
     /// What it is, for people.
     pub name: String,

@@ -46,7 +46,7 @@ pub fn write(session: &Session, locked: &mut LockedRecipe, folder: &Path) -> Res
         size += keep(&from, &path, &object.sha256)
             .with_context(|| format!("taking {}", object.name))?;
     }
-    locked.lock.vendor = Some(recorded(&locked.recipe.folder(), folder).with_context(about)?);
+    locked.lock.vendor = Some(recorded(locked.recipe.folder(), folder).with_context(about)?);
     file::write(&locked.recipe.lock_path(), &locked.lock)?;
     step.made(Some(size));
     Ok((objects.len(), size))

@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context, Result};
 
 use crate::format::digest;
+use crate::format::threads;
 use crate::host::session::Session;
 use crate::host::tree;
 
@@ -73,7 +74,7 @@ fn write(
     step.total(files.iter().map(|(_, size)| size).sum());
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     thread::scope(|scope| {
-        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+        for _ in 0..threads::number() {
             scope.spawn(|| {
                 while let Some((name, size)) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let hash = digest::sha256(&output.join(name));

@@ -203,6 +203,39 @@ fn everything_inherited_is_taken_away_by_a_star() {
 }
 
 #[test]
+fn words_about_sources_are_checked_in_their_places() {
+    let kubernetes = "[kubernetes]\nversion = '1.36.3'\nkubelet = [{ release = 'http://a.example/{version}/{arch}/{program}' }, { go-module = true }]\n";
+    let with = |kubernetes_too: &str, debian: &str| {
+        let text = format!("{SMALL}{kubernetes}{kubernetes_too}\n[debian]\n{debian}\n");
+        written(&[("a.toml", &text)])
+    };
+    let sources = |recipe: &Recipe| recipe.kubernetes.as_ref().unwrap().kubelet.len();
+    let plain = with("", "").unwrap();
+    assert_eq!(sources(&plain), 2);
+    assert_eq!(sources(&with("sources = 'prefer'", "").unwrap()), 2);
+    let recipe = with(
+        "sources = 'require'",
+        "snapshots = ['debian']\nmax-age = 30",
+    )
+    .unwrap();
+    assert_eq!(sources(&recipe), 1);
+    assert_eq!(recipe.debian.snapshots, ["debian"]);
+    assert_eq!(recipe.debian.max_age, Some(30));
+    for (kubernetes, debian, words) in [
+        ("sources = 'requir'", "", "`require`"),
+        ("", "snapshots = ['debain']", "did you mean `debian`?"),
+        ("", "max-age = '30 days'", "max-age"),
+        ("", "max-age = -1", "-1"),
+    ] {
+        let report = with(kubernetes, debian).unwrap_err();
+        assert!(
+            report.contains(words) && report.contains("a.toml:"),
+            "{report}"
+        );
+    }
+}
+
+#[test]
 fn an_inherited_file_is_taken_back() {
     let parent =
         format!("{SMALL}[files.'/etc/a']\ncontent = 'a'\n[files.'/usr/bin/b']\nremove = true\n");

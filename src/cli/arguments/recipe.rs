@@ -108,6 +108,9 @@ pub(crate) struct BuildArgs {
     /// Fail if the lock is missing or does not fit the recipe, instead of making it
     #[arg(long)]
     pub locked: bool,
+    /// Ask no server: what is neither in the cache nor in the lock's own folder is named, all at once
+    #[arg(long)]
+    pub offline: bool,
     /// Only say what would be fetched and written
     #[arg(long)]
     pub dry_run: bool,
@@ -174,8 +177,15 @@ pub(crate) struct LockArgs {
     #[arg(long, value_name = "OLD")]
     pub diff: Option<PathBuf>,
     /// Write nothing: fail unless the lock is there and fits the recipe
-    #[arg(long, conflicts_with = "renew")]
+    #[arg(long, conflicts_with_all = ["renew", "vendor"])]
     pub locked: bool,
+    /// Ask no server: what is neither in the cache nor in the lock's own folder is named, all at once
+    #[arg(long)]
+    pub offline: bool,
+    /// Write all files of the lock to this folder, each by its hash, and note it in the lock: builds take them from there before
+    /// they ask a server
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "diff")]
+    pub vendor: Option<PathBuf>,
 }
 
 impl LockArgs {

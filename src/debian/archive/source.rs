@@ -20,6 +20,9 @@ const RELEASE_LIMIT: u64 = 16 << 20;
 /// Size limit of an index, packed or unpacked, bytes.
 const INDEX_LIMIT: u64 = 1 << 30;
 
+/// How many days old a suite of Debian's without `Valid-Until` may be: a stable release has one point release a quarter.
+const MAX_AGE: u32 = 400;
+
 /// A suite to read.
 pub(super) struct Source<'r> {
     /// The suite.
@@ -130,7 +133,8 @@ impl Source<'_> {
         }
         // A stored list was current when it was read, and nobody else could have put another in its place.
         if !request.offline {
-            release.is_current(request.now)?;
+            let of_debian = self.third_party.is_none().then_some(MAX_AGE);
+            release.is_current(request.now, request.max_age.or(of_debian))?;
         }
         Ok(release)
     }

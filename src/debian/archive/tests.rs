@@ -40,6 +40,7 @@ fn read(
         security: format!("{}/debian-security", server.url),
         main_from: "a test".to_owned(),
         security_from: "a test".to_owned(),
+        snapshot: String::new(),
         others: BTreeMap::new(),
         debs: BTreeMap::new(),
     };
@@ -58,6 +59,7 @@ fn read(
         third_parties: &[],
         versions: &BTreeMap::new(),
         now,
+        max_age: None,
         offline: false,
     };
     let step = Progress::new(Kind::Quiet).step("test");

@@ -57,6 +57,7 @@ fn read_from(base: &str, archive: &ThirdParty) -> Result<Vec<String>> {
         security: "http://127.0.0.1:1/security".to_owned(),
         main_from: String::new(),
         security_from: String::new(),
+        snapshot: String::new(),
         others: BTreeMap::new(),
         debs: BTreeMap::new(),
     }
@@ -71,6 +72,7 @@ fn read_from(base: &str, archive: &ThirdParty) -> Result<Vec<String>> {
         third_parties: &[archive],
         versions: &BTreeMap::new(),
         now: now.as_secs(),
+        max_age: None,
         offline: false,
     };
     let folder = tempfile::tempdir()?;

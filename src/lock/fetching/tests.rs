@@ -63,6 +63,10 @@ fn fetch(mirror: &str, snapshots: &[String], lock: &Lock, session: &Session) -> 
         security: mirror.to_owned(),
         main_from: String::new(),
         security_from: String::new(),
+        snapshot: format!(
+            "{}/archive/{{archive}}/{{time}}",
+            mirror.trim_end_matches("/debian")
+        ),
         others: BTreeMap::new(),
         debs: BTreeMap::new(),
     };
@@ -107,6 +111,31 @@ fn what_is_gone_from_the_mirror_is_looked_for_in_snapshots() {
     assert_eq!(
         snapshot.asked(),
         ["/archive/debian/20261120T021110Z/pool/b.deb"]
+    );
+}
+
+/// The word of a recipe: the snapshots on the mirror's own server, in the layout of Debian's.
+#[test]
+fn the_word_for_snapshots_is_debian_s_layout_on_the_mirror_s_server() {
+    let mut files = HashMap::new();
+    for (path, name) in [
+        ("/debian/pool/a.deb", "a"),
+        ("/archive/debian/20261120T021110Z/pool/b.deb", "b"),
+    ] {
+        files.insert(path.to_owned(), content(name));
+    }
+    let mirror = Loopback::serve(files);
+    let folder = tempfile::tempdir().unwrap();
+    let session = session(&folder);
+    let base = format!("{}/debian", mirror.url);
+    let word = ["debian".to_owned()];
+    fetch(&base, &word, &lock(&["a", "b"]), &session).unwrap();
+    let asked = mirror.asked();
+    assert_eq!(asked.len(), 3, "{asked:?}");
+    let error = fetch(&base, &word, &lock(&["c"]), &session).unwrap_err();
+    assert!(
+        format!("{error:#}").contains("/debian/pool/c.deb"),
+        "{error:#}"
     );
 }
 

@@ -37,8 +37,11 @@ pub(super) struct RawDebian {
     pub mirror: Option<String>,
     /// Base URL of the security archive. Default: SLIPWAY_DEBIAN_SECURITY_MIRROR, else this host's apt configuration.
     pub security_mirror: Option<String>,
-    /// Base URLs of snapshot archives, tried for locked files that are gone from the mirror.
+    /// Snapshot archives, tried for locked files that are gone from the mirror: `debian`, or base URLs, in which {archive} and {time}
+    /// (as 20261120T021110Z) are replaced. `debian` is SLIPWAY_DEBIAN_SNAPSHOT, else /archive/{archive}/{time} on the mirror's server.
     pub snapshots: Vec<String>,
+    /// How many days old a suite without `Valid-Until` may be when it is locked. Default: 400 for Debian's, no limit for other archives.
+    pub max_age: Option<u32>,
     /// Keep documentation and manual pages. Default: false.
     pub docs: Option<bool>,
     /// Locales that are kept beside C.UTF-8.
@@ -90,6 +93,9 @@ pub struct Debian {
     /// Base URLs of snapshot archives, tried for files that the mirror does not have any more.
     #[serde(skip)]
     pub snapshots: Vec<String>,
+    /// How many days old a suite without `Valid-Until` may be.
+    #[serde(skip)]
+    pub max_age: Option<u32>,
     /// Keep documentation and manual pages.
     pub docs: bool,
     /// Locales that are kept beside `C.UTF-8`.
@@ -128,6 +134,7 @@ impl Check<'_> {
             mirror,
             security_mirror,
             snapshots,
+            max_age,
             docs,
             locales,
             package_manager,
@@ -136,7 +143,7 @@ impl Check<'_> {
         self.list("debian.packages", Rule::Package);
         self.list("debian.backports", Rule::Package);
         self.versions();
-        self.list("debian.snapshots", Rule::Url);
+        self.list("debian.snapshots", Rule::Snapshot);
         self.list("debian.locales", Rule::Locale);
         self.text("debian.mirror", Rule::Url);
         self.text("debian.security-mirror", Rule::Url);
@@ -157,6 +164,7 @@ impl Check<'_> {
             mirror,
             security_mirror,
             snapshots,
+            max_age,
             docs: docs.unwrap_or(false),
             locales,
             package_manager: package_manager.unwrap_or(false),

@@ -21,10 +21,23 @@ pub(super) struct RawKubernetes {
     pub version: Option<String>,
     /// Where the program comes from; the first source that answers is taken, and locked. Required.
     pub kubelet: Vec<RawKubeletSource>,
+    /// Whether a later source may take the place of the first: "prefer" (the first one that answers, with a warning if that is not the
+    /// first of all), or "require" (the first, or an error). Default: prefer.
+    pub sources: Option<Fallback>,
     /// Packages of the kubelet's container, beside the essential ones.
     pub container_packages: Vec<String>,
     /// Programs of the same release in the node's /usr/bin.
     pub tools: Vec<KubernetesTool>,
+}
+
+/// Whether a source that does not answer has others in its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Fallback {
+    /// The next one is asked.
+    Prefer,
+    /// That is an error.
+    Require,
 }
 
 /// A program of the Kubernetes release that people call on a node.
@@ -107,6 +120,7 @@ pub(super) fn check(check: &mut Check<'_>, raw: RawKubernetes) -> Kubernetes {
     let RawKubernetes {
         version: given,
         kubelet: sources,
+        sources: fallback,
         container_packages,
         tools,
     } = raw;
@@ -132,11 +146,14 @@ pub(super) fn check(check: &mut Check<'_>, raw: RawKubernetes) -> Kubernetes {
     let items = check
         .find("kubernetes.kubelet")
         .map_or(&[][..], Node::items);
-    let kubelet = sources
+    let mut kubelet: Vec<KubeletSource> = sources
         .iter()
         .zip(items)
         .filter_map(|(raw, item)| source(check, raw, item))
         .collect();
+    if fallback == Some(Fallback::Require) {
+        kubelet.truncate(1);
+    }
     Kubernetes {
         version: given.unwrap_or_default(),
         kubelet,

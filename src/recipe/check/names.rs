@@ -1,5 +1,6 @@
 //! Rules for names: the syntax of each kind of name, and the message for an invalid one.
 
+use crate::debian::mirror::SNAPSHOT;
 use crate::recipe::mistakes::{Mistake, Place, nearest};
 
 /// A kind of name.
@@ -16,6 +17,7 @@ pub(super) enum Rule {
     Package,
     Locale,
     Url,
+    Snapshot,
     Module,
     CmdlineWord,
     Unit,
@@ -102,6 +104,14 @@ impl Rule {
                 }) && rest(&|c| c.is_ascii_graphic()),
                 "expected a URL that begins with http:// or https://",
             ),
+            Self::Snapshot if name == SNAPSHOT => return Ok(()),
+            Self::Snapshot => {
+                return Self::Url.check(name).map_err(|why| Why {
+                    found: why.found,
+                    expected: "expected \"debian\", or a URL that begins with http:// or https://",
+                    help: nearest(name, [SNAPSHOT]).map(|word| format!("did you mean `{word}`?")),
+                });
+            }
             Self::Module => (
                 "a module name",
                 !name.is_empty() && rest(&|c| c.is_ascii_alphanumeric() || "_-".contains(c)),
@@ -268,6 +278,11 @@ mod tests {
             (Rule::ImageVersion, "1.0~rc1"),
             (Rule::Package, "libstdc++6"),
             (Rule::Url, "http://mirror.example/debian"),
+            (Rule::Snapshot, "debian"),
+            (
+                Rule::Snapshot,
+                "https://snapshot.example/archive/{archive}/{time}",
+            ),
             (Rule::Module, "virtio_blk"),
             (Rule::CmdlineWord, "console=ttyS0,115200"),
             (Rule::CmdlineWord, "dyndbg=\"file a b\""),
@@ -286,6 +301,7 @@ mod tests {
             (Rule::Package, "a_b"),
             (Rule::Package, "Curl"),
             (Rule::Url, "mirror.example/debian"),
+            (Rule::Snapshot, "debain"),
             (Rule::Module, "virtio_blk.ko.xz/"),
             (Rule::CmdlineWord, "quiet splash"),
             (Rule::CmdlineWord, "roothash=00"),
