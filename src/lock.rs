@@ -7,11 +7,11 @@ mod file;
 mod changes;
 mod fetching;
 
-// Floor: files that no lock pins, since the recipe does
-mod downloads;
-
 // Floor: files by their hashes
 pub mod objects;
+
+// Floor: files that no lock pins, since the recipe does
+mod downloads;
 
 // Floor: the pins of an earlier lock
 mod keep;

@@ -19,7 +19,7 @@ use slipway::lock::objects::{Object, Wanted};
 use slipway::lock::{self, LockedRecipe, Mode};
 use slipway::publish::page::Page;
 use slipway::recipe::node_config;
-use slipway::recipe::{self, Choice, Platform, Recipe, SET_TOOLS_BUILD};
+use slipway::recipe::{self, Choice, Platform, SET_TOOLS_BUILD};
 use slipway::vm::machine::disk::Bus;
 use slipway::vm::{demo, disks, pxe, run, timeline};
 use slipway::{artifact, compare, doctor, inspect, pipeline};

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use fetch::{Digest, Failure};
 
 use super::LockedRecipe;
+use super::objects::{bring, of_download};
 use crate::debian::files::{self, Files};
 use crate::host::progress::Step;
 use crate::host::session::Session;
@@ -35,7 +36,7 @@ impl LockedRecipe {
             // A file gets this name only after its digest was verified.
             if !object.is_file() {
                 hit = false;
-                match fetch_one(session, download, &step)? {
+                match fetch_one(session, self, download, &step)? {
                     Ok(()) => {}
                     Err(failure) if is_wrong(&failure) => {
                         let place = recipe.download_place(&download.sha256);
@@ -67,16 +68,26 @@ fn is_wrong(failure: &Failure) -> bool {
     files::is_gone(failure) || matches!(failure, Failure::Digest { .. } | Failure::Address { .. })
 }
 
-fn fetch_one(session: &Session, download: &Download, step: &Step) -> Result<Result<(), Failure>> {
+/// From the lock's own folder, else from its server.
+fn fetch_one(
+    session: &Session,
+    locked: &LockedRecipe,
+    download: &Download,
+    step: &Step,
+) -> Result<Result<(), Failure>> {
+    let on_bytes = |bytes| step.advance(bytes);
+    step.note(&fetch::shown(&download.url));
+    if bring(session, locked, &of_download(download), &on_bytes)? {
+        return Ok(Ok(()));
+    }
     let object = session.cache.object(&download.sha256);
     if let Some(folder) = object.parent() {
         fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     }
     let digest = Digest::sha256(&download.sha256).context("no usable SHA-256")?;
-    step.note(&fetch::shown(&download.url));
-    let files = Files::new()?;
+    let files = Files::new(session.offline)?;
     let wanted = (download.url.as_str(), LIMIT, digest);
-    Ok(files.file(wanted, &object, &|bytes| step.advance(bytes)))
+    Ok(files.file(wanted, &object, &on_bytes))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::host::cache::Cache;
 use crate::host::progress::bytes;
 use crate::host::session::Session;
 use crate::oci::{self, Reference};
-use crate::recipe::{PrebuiltFrom, SET_TOOLS_GO, SET_TOOLS_RUN};
+use crate::recipe::{Download, PrebuiltFrom, SET_TOOLS_GO, SET_TOOLS_RUN, TreeFrom};
 
 /// Size limit of a file whose size the lock does not have, bytes.
 const LIMIT: u64 = 4 << 30;
@@ -128,6 +128,7 @@ pub(super) fn of_lock(
             size: Some(package.size),
         }));
     }
+    all.extend(locked.recipe.downloads().map(|(file, _)| of_download(file)));
     for reference in references(locked) {
         all.extend(of_image(session, locked, &reference)?);
     }
@@ -150,6 +151,15 @@ fn of_program(name: &str, program: &LockedProgram) -> Object {
     }
 }
 
+/// A file of a server that the recipe names.
+pub(super) fn of_download(file: &Download) -> Object {
+    Object {
+        name: fetch::shown(&file.url),
+        sha256: file.sha256.clone(),
+        size: None,
+    }
+}
+
 const fn is_compiled(program: &LockedProgram) -> bool {
     matches!(
         program.source,
@@ -164,13 +174,13 @@ pub(super) fn references(locked: &LockedRecipe) -> Vec<String> {
         PrebuiltFrom::Oci(reference) => Some(reference.clone()),
         PrebuiltFrom::Layout(_) => None,
     });
-    locked
-        .lock
-        .images
-        .values()
-        .cloned()
-        .chain(prebuilt)
-        .collect()
+    let trees = locked.recipe.trees.iter();
+    let trees = trees.filter_map(|tree| match &tree.from {
+        TreeFrom::Image { reference, .. } => Some(reference.clone()),
+        TreeFrom::Archive { .. } => None,
+    });
+    let images = locked.lock.images.values().cloned();
+    images.chain(prebuilt).chain(trees).collect()
 }
 
 /// The files of an image, as far as those that are here name them.
@@ -225,7 +235,11 @@ pub(super) fn bring_program(
     bring(session, locked, &of_program(name, program), on_bytes)
 }
 
-fn bring(
+/// Brings a file from the lock's own folder to the cache; gives whether the cache has it now.
+///
+/// # Errors
+/// If it is damaged there.
+pub(super) fn bring(
     session: &Session,
     locked: &LockedRecipe,
     object: &Object,

@@ -30,6 +30,7 @@ pub fn write(session: &Session, locked: &mut LockedRecipe, folder: &Path) -> Res
         locked.fetch(session, set)?;
     }
     kubelet::obtain(session, locked)?;
+    locked.fetch_files(session)?;
     for text in references(locked) {
         let step = session.progress.step(&format!("image {text}"));
         bring_image(session, locked, &text, &|bytes| step.advance(bytes))?;

@@ -47,7 +47,7 @@ pub fn collect(
     layers.extend(kubelet.layers.iter().cloned());
     if !recipe.trees.is_empty() {
         let below = Found::below(rootfs, &layers)?;
-        layers.extend(trees::layers(session, recipe, &below)?);
+        layers.extend(trees::layers(session, locked, &below)?);
     }
     let mut below = Found::below(rootfs, &layers)?;
     if let Some(layer) = certificates::layer(cache, &recipe.authorities, &below)? {

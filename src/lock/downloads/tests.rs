@@ -12,7 +12,8 @@ use super::*;
 use crate::debian::loopback::Loopback;
 use crate::host::cache::Cache;
 use crate::host::progress::{Kind, Progress};
-use crate::lock::Lock;
+use crate::lock::objects::Wanted;
+use crate::lock::{Lock, vendor};
 use crate::recipe::{self, Mistakes};
 
 fn sum(content: &[u8]) -> String {
@@ -114,4 +115,30 @@ fn a_missing_file_and_a_wrong_one_are_mistakes_of_the_recipe_and_leave_nothing()
     for content in [&b"tool"[..], b"more", b"other"] {
         assert!(!session.cache.object(&sum(content)).exists());
     }
+}
+
+#[test]
+fn the_locks_own_folder_has_them_before_any_server_and_offline() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut session = session(folder.path());
+    let server = Loopback::serve(HashMap::from([("/tool".to_owned(), b"tool".to_vec())]));
+    let url = format!("{}/tool", server.url);
+    let mut locked = locked(folder.path(), &[(&url, &sum(b"tool"))]);
+    session.offline = true;
+    let error = locked.check_offline(&session, Wanted::Build).unwrap_err();
+    assert!(format!("{error:#}").contains(&url), "{error:#}");
+    let kept = folder.path().join("kept");
+    session.offline = false;
+    let (count, size) = vendor::write(&session, &mut locked, &kept).unwrap();
+    assert_eq!((count, size), (1, 4));
+    fs::remove_file(session.cache.object(&sum(b"tool"))).unwrap();
+    server.replace(HashMap::new());
+    session.offline = true;
+    locked.check_offline(&session, Wanted::Build).unwrap();
+    locked.fetch_files(&session).unwrap();
+    assert_eq!(
+        fs::read(session.cache.object(&sum(b"tool"))).unwrap(),
+        b"tool"
+    );
+    assert_eq!(server.asked().len(), 1);
 }

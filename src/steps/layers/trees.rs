@@ -9,14 +9,20 @@ use crate::host::cache::{Cache, Key};
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::layer::{Entry, Kind, Layer, Source, Writer, archive, merge};
+use crate::lock::{LockedRecipe, objects};
 use crate::oci::{self, Merged, Reference};
-use crate::recipe::{ArchiveFile, FileTree, Mistake, Recipe, TreeFrom, covered};
+use crate::recipe::{ArchiveFile, FileTree, Mistake, TreeFrom, covered};
 
 /// A layer for each tree, over what is `below`.
 ///
 /// # Errors
 /// Trees that cannot be read, as mistakes of the recipe that are reported together; a registry that does not answer.
-pub(super) fn layers(session: &Session, recipe: &Recipe, below: &Found) -> Result<Vec<Layer>> {
+pub(super) fn layers(
+    session: &Session,
+    locked: &LockedRecipe,
+    below: &Found,
+) -> Result<Vec<Layer>> {
+    let recipe = &locked.recipe;
     let mut mistakes = recipe.places.mistakes();
     let mut layers = Vec::new();
     for tree in &recipe.trees {
@@ -25,7 +31,7 @@ pub(super) fn layers(session: &Session, recipe: &Recipe, below: &Found) -> Resul
             TreeFrom::Archive { file, strip } => {
                 unpacked(&session.cache, file, *strip, tree.keep_owners)
             }
-            TreeFrom::Image { reference, path } => pulled(session, recipe, reference, &step)
+            TreeFrom::Image { reference, path } => pulled(session, locked, reference, &step)
                 .and_then(|(entries, key, hit)| Ok((below_path(entries, path)?, key, hit))),
         };
         let made =
@@ -101,13 +107,14 @@ fn unpacked(
 /// The entries of a container image, and the key of their content.
 fn pulled(
     session: &Session,
-    recipe: &Recipe,
+    locked: &LockedRecipe,
     reference: &str,
     step: &Step,
 ) -> Result<(Vec<Entry>, Key, bool)> {
-    let architecture = recipe.image.architecture.debian();
+    let architecture = locked.recipe.image.architecture.debian();
+    objects::bring_image(session, locked, reference, &|bytes| step.advance(bytes))?;
     let reference: Reference = reference.parse().map_err(Error::msg)?;
-    let image = oci::pull(&session.cache, &reference, architecture, step)?;
+    let image = oci::pull(session, &reference, architecture, step)?;
     let (merged, key, hit) = Merged::cached(&session.cache, &image, architecture, step)?;
     Ok((merged.entries, key, hit))
 }
