@@ -38,6 +38,7 @@ const ALLOWED: &[(&str, &str)] = &[
 const CONTENT: &[(&str, &str)] = &[
     ("/etc/machine-id", "random"),
     ("/var/lib/dbus/machine-id", "random"),
+    ("/etc/iscsi/initiatorname.iscsi", "random"),
     ("/etc/nvme/hostid", "random"),
     ("/etc/nvme/hostnqn", "random"),
     ("/etc/ssl/certs/ssl-cert-snakeoil.pem", "a random key"),
