@@ -313,6 +313,67 @@ fn a_diverted_path_has_the_files_of_both_packages() {
 }
 
 #[test]
+fn an_overridden_mode_counts_before_the_packages() {
+    let folder = tempfile::tempdir().unwrap();
+    let items = [
+        Item::File("/usr/bin/tool", 0o755, "tool"),
+        Item::Folder("/var/spool/tool", 0o755),
+    ];
+    let debs = [
+        package(folder.path(), "empty", "", &[Item::Folder("/var", 0o755)]),
+        package(folder.path(), "tool", "", &items),
+    ];
+    let root = folder.path().join("root");
+    let (uid, gid) = (nix::unistd::getuid(), nix::unistd::getgid());
+    let order = || {
+        let lines =
+            format!("#{uid} #{gid} 4750 /usr/bin/tool\n#{uid} #{gid} 700 /var/spool/tool\n");
+        fs::create_dir_all(root.join("var/lib/dpkg")).unwrap();
+        fs::write(root.join("var/lib/dpkg/statoverride"), lines).unwrap();
+    };
+    waves(&debs, &root, &[&[0], &[1]], &order).unwrap();
+    let mode = |path: &str| fs::metadata(root.join(path)).unwrap().mode() & 0o7777;
+    assert_eq!(mode("usr/bin/tool"), 0o4750);
+    assert_eq!(mode("var/spool/tool"), 0o700);
+}
+
+#[test]
+fn a_configuration_file_waits_for_dpkg() {
+    let folder = tempfile::tempdir().unwrap();
+    let debs = [package(
+        folder.path(),
+        "tool",
+        "",
+        &[
+            Item::File("/etc/tool", 0o640, "new"),
+            Item::Hard("/etc/again", "/etc/tool"),
+        ],
+    )];
+    let control = |deb: &Deb| {
+        let mut packages = Unpacked::read(std::slice::from_ref(deb)).unwrap();
+        packages[0].control.push(deb::ControlFile {
+            name: "conffiles".into(),
+            mode: 0o644,
+            content: b"/etc/tool\n".to_vec(),
+        });
+        packages
+    };
+    for (overlap, path) in [
+        (Overlap::Conflict, "etc/tool.dpkg-new"),
+        // No dpkg comes after it.
+        (Overlap::LaterWins, "etc/tool"),
+    ] {
+        let root = folder.path().join(format!("{overlap:?}"));
+        let mut packages = control(&debs[0]);
+        let mut tree = Tree::new(&root, overlap, vec![0]).unwrap();
+        tree.unpack(&debs, &mut packages, &[0], &|_| true, &|_| {})
+            .unwrap();
+        assert_eq!(fs::read_to_string(root.join(path)).unwrap(), "new");
+        assert_eq!(fs::read_dir(root.join("etc")).unwrap().count(), 2);
+    }
+}
+
+#[test]
 fn a_replaced_path_leaves_the_list_of_the_other_package_in_either_order() {
     let folder = tempfile::tempdir().unwrap();
     let file = |text| {
