@@ -26,9 +26,9 @@ pub(super) enum Overlap {
 /// Whether a package writes a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It does, and no other package did.
+    /// It does, and no other package of its wave did.
     New,
-    /// It does, in place of what another package has written.
+    /// It does, in place of what another package of its wave has written.
     Taken,
     /// It does not: the path belongs to another package.
     Left,
@@ -84,12 +84,16 @@ impl Claims {
             return Verdict::New;
         };
         let (other, theirs) = (earlier.package, earlier.path.clone());
+        let taken = match earlier.wave == wave {
+            true => Verdict::Taken,
+            false => Verdict::New,
+        };
         let (mine, others) = (&packages[at], &packages[other]);
         let diverts = |package: &Unpacked| diverter == Some(package.name());
         // The other package's file has been moved, or will be written elsewhere.
         if theirs == path && (diverts(mine) || diverts(others)) {
             self.places.insert(place.clone(), claim);
-            return Verdict::Taken;
+            return taken;
         }
         let later = self.ranks[at] > self.ranks[other];
         let wins = match (replaces(mine, others), replaces(others, mine)) {
@@ -106,7 +110,7 @@ impl Claims {
         if wins {
             self.lost.insert((other, theirs));
             self.places.insert(place.clone(), claim);
-            Verdict::Taken
+            taken
         } else {
             self.lost.insert((at, path.to_owned()));
             Verdict::Left

@@ -1,6 +1,6 @@
 //! dpkg's database, written wave by wave as dpkg has it after unpacking: status, control files, file lists, triggers.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::fs::{self, File, Permissions};
 use std::io::Write as _;
@@ -19,6 +19,8 @@ pub(super) const FOLDER: &str = "var/lib/dpkg";
 pub(super) const UNPACKING: &str = "var/lib/dpkg/tmp.ci";
 /// The hash of a configuration file that its package has not installed yet, in dpkg's status.
 const NEW_CONFFILE: &str = "newconffile";
+/// What follows the hash of a configuration file that another package has taken over.
+const OBSOLETE: &str = " obsolete";
 
 /// Makes an empty database.
 pub(super) fn create(root: &Path) -> Result<()> {
@@ -56,7 +58,9 @@ pub(super) fn add<'a>(
     let folder = root.join(FOLDER);
     let status = folder.join("status");
     let earlier = fs::read_to_string(&status).context("reading dpkg's status")?;
-    let mut stanzas: Vec<String> = packages.clone().map(stanza).collect();
+    let known = hashes(&earlier);
+    let stanzas = packages.clone().map(|package| stanza(package, &known));
+    let mut stanzas: Vec<String> = stanzas.collect();
     if !earlier.trim_end().is_empty() {
         stanzas.insert(0, format!("{}\n", earlier.trim_end()));
     }
@@ -94,7 +98,7 @@ pub(super) fn stem(package: &Unpacked) -> String {
 }
 
 /// A package's stanza in the state `unpacked`. dpkg sorts the file when it writes it.
-fn stanza(package: &Unpacked) -> String {
+fn stanza(package: &Unpacked, known: &HashMap<&str, &str>) -> String {
     let mut stanza = String::new();
     for line in package.text("control").trim_end().lines() {
         stanza.push_str(line);
@@ -106,19 +110,67 @@ fn stanza(package: &Unpacked) -> String {
     let paths: HashSet<&str> = package.paths.iter().map(|path| &path[1..]).collect();
     let mut conffiles = String::new();
     for (path, flag) in package.conffiles() {
-        // Without those that another package has taken over. A flag names a file that the package no longer has.
+        let hash = known.get(path).unwrap_or(&NEW_CONFFILE);
+        // A flag names a file that the package no longer has.
         let flag = match flag {
             Some(flag) => format!(" {flag}"),
             None if paths.contains(path) => String::new(),
-            None => continue,
+            // Another package has taken it over.
+            None => OBSOLETE.to_owned(),
         };
-        conffiles.push_str(&format!(" /{path} {NEW_CONFFILE}{flag}\n"));
+        let hash = if flag.is_empty() { hash } else { NEW_CONFFILE };
+        conffiles.push_str(&format!(" /{path} {hash}{flag}\n"));
     }
     if !conffiles.is_empty() {
         stanza.push_str("Conffiles:\n");
         stanza.push_str(&conffiles);
     }
     stanza
+}
+
+/// The hashes of the configuration files that packages have installed: a package that takes one over finds by it that
+/// nobody has changed the file.
+fn hashes(status: &str) -> HashMap<&str, &str> {
+    status
+        .lines()
+        .filter_map(|line| line.strip_prefix(" /"))
+        .filter_map(|line| line.split_once(' '))
+        .map(|(path, rest)| (path, rest.split(' ').next().unwrap_or(rest)))
+        .filter(|(_, hash)| hash.len() == 32)
+        .collect()
+}
+
+/// Takes from a package of an earlier wave the paths that others have taken over.
+pub(super) fn lost(root: &Path, package: &Unpacked) -> Result<()> {
+    list(root, package)?;
+    let path = root.join(FOLDER).join("status");
+    let status = fs::read_to_string(&path).context("reading dpkg's status")?;
+    let first = format!("Package: {}", package.field("Package"));
+    let paths: HashSet<&str> = package.paths.iter().map(|path| &path[1..]).collect();
+    let taken = |line: &str| {
+        let conffile = line
+            .strip_prefix(" /")
+            .and_then(|line| line.split(' ').next());
+        conffile.is_some_and(|path| {
+            let ours = package
+                .conffiles()
+                .any(|(ours, flag)| ours == path && flag.is_none());
+            ours && !paths.contains(path) && !line.ends_with(OBSOLETE)
+        })
+    };
+    let mut inside = false;
+    let mut text = String::new();
+    for line in status.lines() {
+        if line.starts_with("Package: ") {
+            inside = line == first;
+        }
+        text.push_str(line);
+        if inside && taken(line) {
+            text.push_str(OBSOLETE);
+        }
+        text.push('\n');
+    }
+    fs::write(path, text).context("writing dpkg's status")
 }
 
 /// Adds the interests in triggers (deb-triggers(5)).
@@ -224,9 +276,9 @@ mod tests {
         let conffiles = "/etc/a\nremove-on-upgrade /etc/old\n/etc/taken\n";
         let package = package("a", &[("conffiles", conffiles)], &["/etc", "/etc/a"]);
         assert_eq!(
-            stanza(&package),
+            stanza(&package, &HashMap::new()),
             "Package: a\nStatus: install ok unpacked\nArchitecture: all\n\
-             Conffiles:\n /etc/a newconffile\n /etc/old newconffile remove-on-upgrade\n"
+             Conffiles:\n /etc/a newconffile\n /etc/old newconffile remove-on-upgrade\n /etc/taken newconffile obsolete\n"
         );
     }
 

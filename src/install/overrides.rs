@@ -35,23 +35,17 @@ pub(super) struct Overrides {
 }
 
 impl Overrides {
-    /// Reads them from a tree; without files there are none.
-    pub(super) fn read(root: &Path) -> Result<Self> {
-        let text = |path: &str| -> Result<String> {
-            let path = root.join(path);
-            match fs::read_to_string(&path) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-                other => other.with_context(|| format!("reading {}", path.display())),
-            }
-        };
-        Ok(Self {
-            diversions: diversions(&text(&format!("{FOLDER}/diversions"))?)?,
-            stats: stats(
-                &text(&format!("{FOLDER}/statoverride"))?,
-                &text("etc/passwd")?,
-                &text("etc/group")?,
-            )?,
-        })
+    /// Reads owners and modes from a tree; without a file there are none. dpkg reads them before the `preinst` scripts.
+    pub(super) fn read_stats(&mut self, root: &Path) -> Result<()> {
+        let list = text(root, &format!("{FOLDER}/statoverride"))?;
+        self.stats = stats(&list, &text(root, "etc/passwd")?, &text(root, "etc/group")?)?;
+        Ok(())
+    }
+
+    /// Reads the diversions, which dpkg does after the `preinst` script of each package.
+    pub(super) fn read_diversions(&mut self, root: &Path) -> Result<()> {
+        self.diversions = diversions(&text(root, &format!("{FOLDER}/diversions"))?)?;
+        Ok(())
     }
 
     /// The path at which a package's file is written.
@@ -71,6 +65,15 @@ impl Overrides {
     /// Owner and mode that are set in place of those of the package.
     pub(super) fn stat(&self, path: &str) -> Option<Stat> {
         self.stats.get(path).copied()
+    }
+}
+
+/// The text of a file of a tree, empty without one.
+fn text(root: &Path, path: &str) -> Result<String> {
+    let path = root.join(path);
+    match fs::read_to_string(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        other => other.with_context(|| format!("reading {}", path.display())),
     }
 }
 

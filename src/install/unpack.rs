@@ -52,7 +52,8 @@ pub(super) struct Tree {
     claims: Mutex<Claims>,
     /// The position of each package in the order of the installation.
     ranks: Vec<usize>,
-    overrides: Overrides,
+    /// What scripts have ordered for the files that are unpacked from now on.
+    pub(super) overrides: Overrides,
     /// Whether dpkg puts the configuration files in their places later.
     conffiles: bool,
     wave: usize,
@@ -69,12 +70,6 @@ impl Tree {
             conffiles: overlap == Overlap::Conflict,
             wave: 0,
         })
-    }
-
-    /// Reads from the tree what scripts have ordered for files that are unpacked from now on.
-    pub(super) fn read_overrides(&mut self, root: &Path) -> Result<()> {
-        self.overrides = Overrides::read(root)?;
-        Ok(())
     }
 
     /// Unpacks the packages of a wave, and sets their paths. Gives the earlier packages that have lost paths to them.

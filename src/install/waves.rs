@@ -47,15 +47,16 @@ pub(super) fn install(
             };
             before.retain(|at| configured.insert(*at));
             scripts.configure(of(&packages, &before))?;
+            tree.overrides.read_stats(root)?;
             step.note("running the scripts before installation");
             scripts.before(of(&packages, wave))?;
-            tree.read_overrides(root)?;
+            tree.overrides.read_diversions(root)?;
         }
         step.note("unpacking the packages");
         for lost in tree.unpack(debs, &mut packages, wave, wanted, &|bytes| {
             step.advance(bytes)
         })? {
-            database::list(root, &packages[lost])?;
+            database::lost(root, &packages[lost])?;
         }
         if first {
             step.note("running the scripts before installation");

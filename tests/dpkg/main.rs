@@ -13,18 +13,20 @@
 )]
 
 mod compare;
+mod made;
 mod reference;
 
 use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
+use slipway::debian::pinned::Deb;
 use slipway::host::progress::Kind;
 use slipway::host::sandbox::become_root_of_namespace;
 use slipway::host::session::Session;
 use slipway::install::{self, Options};
-use slipway::lock::{self, LockedRecipe};
+use slipway::lock;
 use slipway::recipe::{Recipe, SET_ROOT, SetRequest, load};
 
 use reference::Reference;
@@ -57,7 +59,11 @@ const fn long(name: &'static str, packages: &'static [&'static str]) -> Set {
     }
 }
 
+/// The set of packages that the test makes, beside the essential ones.
+const MADE: &str = "made";
+
 const SETS: &[Set] = &[
+    short(MADE, &["dpkg"]),
     // Divert files of systemd-sysv and of gzip.
     short("molly-guard", &["molly-guard", "systemd-sysv"]),
     short("zutils", &["zutils"]),
@@ -114,13 +120,25 @@ fn main() -> Result<()> {
         let docs = SETS
             .iter()
             .any(|other| other.name == set.name && other.docs);
-        let which = (set.name, set.name, docs);
-        check(&session, &reference, &locked, which, &mut failed)?;
+        let mut debs = locked.fetch(&session, set.name)?;
+        let folder = tempfile::tempdir()?;
+        if set.name == MADE {
+            let odd = made::at_odds(&reference.tools, folder.path())?;
+            refused(
+                &session,
+                &reference,
+                &[debs.as_slice(), odd.as_slice()].concat(),
+            )?;
+            debs.extend(made::peaceful(&reference.tools, folder.path())?);
+        }
+        let which = (set.name, docs, locked.lock.epoch);
+        check(&session, &reference, &debs, which, &mut failed)?;
     }
     for (name, recipe, request) in recipes {
         let locked = lock::resolve(&session, &recipe, &[request])?;
-        let which = (SET_ROOT, name.as_str(), true);
-        check(&session, &reference, &locked, which, &mut failed)?;
+        let debs = locked.fetch(&session, SET_ROOT)?;
+        let which = (name.as_str(), true, locked.lock.epoch);
+        check(&session, &reference, &debs, which, &mut failed)?;
     }
     if failed.is_empty() {
         return Ok(());
@@ -168,28 +186,59 @@ fn recipes(folder: &Path) -> Result<Vec<(String, Recipe, SetRequest)>> {
     Ok(found)
 }
 
+/// Two packages that have one path, of which neither may have it, are refused by both.
+fn refused(session: &Session, reference: &Reference, debs: &[Deb]) -> Result<()> {
+    let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
+    let options = Options {
+        docs: true,
+        ..Options::default()
+    };
+    let ours = install::install_only(session, debs, &place.path().join("ours"), &options);
+    let theirs = reference.install(debs, &place.path().join("dpkg"), 0);
+    for (result, text) in [
+        (
+            ours,
+            "/usr/share/odd is in two packages, odd-a 1 and odd-b 1",
+        ),
+        (
+            theirs,
+            "trying to overwrite '/usr/share/odd', which is also in package odd-",
+        ),
+    ] {
+        let error = format!(
+            "{:#}",
+            result.expect_err("one path of two packages is accepted")
+        );
+        ensure!(
+            error.contains(text),
+            "another refusal than {text:?}: {error}"
+        );
+    }
+    println!("test one_path_of_two_packages_is_refused_as_by_dpkg ... ok");
+    Ok(())
+}
+
 /// Installs a set twice and compares; a difference is printed, and its name kept.
 fn check(
     session: &Session,
     reference: &Reference,
-    locked: &LockedRecipe,
-    (set, name, docs): (&str, &str, bool),
+    debs: &[Deb],
+    (name, docs, epoch): (&str, bool, u64),
     failed: &mut Vec<String>,
 ) -> Result<()> {
-    let debs = locked.fetch(session, set)?;
     let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
     let (ours, theirs) = (place.path().join("ours"), place.path().join("dpkg"));
     let begin = Instant::now();
     let options = Options {
-        epoch: locked.lock.epoch,
+        epoch,
         docs,
         ..Options::default()
     };
-    let installed = install::install_only(session, &debs, &ours, &options);
+    let installed = install::install_only(session, debs, &ours, &options);
     installed.with_context(|| format!("installing {name}"))?;
     let after = begin.elapsed();
     reference
-        .install(&debs, &theirs, options.epoch)
+        .install(debs, &theirs, options.epoch)
         .with_context(|| format!("installing {name} by dpkg"))?;
     let found = compare::trees(&ours, &theirs, docs)?;
     let times = format!(

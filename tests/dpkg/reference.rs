@@ -39,7 +39,7 @@ struct Fields {
 
 /// dpkg in a tools tree.
 pub(crate) struct Reference {
-    tools: Tools,
+    pub(crate) tools: Tools,
 }
 
 impl Reference {

@@ -82,7 +82,8 @@ fn waves(
         if at == 1 {
             between();
         }
-        tree.read_overrides(root)?;
+        tree.overrides.read_stats(root)?;
+        tree.overrides.read_diversions(root)?;
         tree.unpack(debs, &mut packages, wave, &|_| true, &|_| {})?;
     }
     Ok(packages)
