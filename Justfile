@@ -20,6 +20,10 @@ page:
 dpkg-long *SETS:
     cargo test --release --test dpkg -- --ignored {{SETS}}
 
+# Installations of large packages that CI leaves out: PostgreSQL, Postfix, PHP.
+generated-long:
+    cargo test --release --test generated -- --ignored
+
 # What CI runs.
 ci:
     .ci/run

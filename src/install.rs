@@ -3,6 +3,7 @@
 // Floor: a package, and what is kept of it
 pub(crate) mod deb;
 mod options;
+pub(crate) mod report;
 
 // Floor: a package's control files, and what follows from those of all
 mod package;
@@ -18,7 +19,15 @@ mod overrides;
 mod target;
 mod unpack;
 
+// Floor: what stays is looked through for what it runs
+mod reach;
+
 // Floor: what is done to the tree
+mod dropped;
+mod first_boot;
+mod generated;
+
+// Floor: and in which order
 mod clean;
 mod configure;
 mod layout;
@@ -30,9 +39,14 @@ mod waves;
 // Floor: a root file system
 mod rootfs;
 
+// Floor: two of them beside each other
+mod again;
+
 // Floor: tools
 pub mod tools;
 
+pub use again::{Generated, generated};
 pub use options::{Options, Purpose};
+pub use report::{Dropped, FirstBoot, Made, Missed, Report};
 pub use rootfs::{Rootfs, install, unpack_only};
 pub use waves::install_only;

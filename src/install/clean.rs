@@ -1,7 +1,6 @@
 //! Removes from a tree the files that differ from build to build, that identify a machine, that only the packaging
 //! needs, and that the recipe does not request. The list of differing files comes from measurements.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -9,9 +8,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::database::FOLDER;
+use super::dropped;
 use super::options::{Options, Purpose};
 use super::package::Unpacked;
-use crate::debian::relation;
+use super::report::Dropped;
 use crate::host::cache::remove;
 
 /// Removed files and folders, by path; a `*` at the end matches any rest of the last part.
@@ -54,75 +54,20 @@ const EMPTIED: &[&str] = &[
     "var/lib/apt/lists",
     "boot",
 ];
-/// The package manager's folders.
-const MANAGED: &[&str] = &[
-    "var/lib/dpkg",
-    "var/lib/apt",
-    "var/cache/apt",
-    "var/cache/debconf",
-    "var/lib/ucf",
-    "etc/apt",
-    "etc/dpkg",
-    "var/backups",
-    "usr/share/keyrings",
-    "var/lib/pam",
-    "var/lib/shells.state",
-    "var/log/runit",
-    "usr/share/debconf",
-    "usr/share/lintian",
-    "usr/share/bug",
-    "usr/share/doc-base",
-    "var/lib/systemd/deb-systemd-helper-enabled",
-    "var/lib/systemd/deb-systemd-helper-masked",
-    "var/lib/systemd/deb-systemd-user-helper-enabled",
-    "var/lib/systemd/deb-systemd-user-helper-masked",
-    "etc/cron.daily/apt-compat",
-    "etc/cron.daily/dpkg",
-];
-/// Packages for packaging only: their files are removed with the package manager even if a kept package depends on
-/// them, because it does so for its maintainer scripts.
-const PACKAGING: &[&str] = &[
-    "apt",
-    "dpkg",
-    "debconf",
-    "debconf-i18n",
-    "init-system-helpers",
-    "ucf",
-    "adduser",
-    "debian-archive-keyring",
-    "sqv",
-    "sensible-utils",
-    "runit-helper",
-    "lsb-base",
-];
-/// Packages that are removed with it unless a kept package depends on them.
-const PERHAPS: &[&str] = &[
-    "libapt-pkg7.0",
-    "libdebconfclient0",
-    "libtext-charwidth-perl",
-    "libtext-wrapi18n-perl",
-    "libtext-iconv-perl",
-    "liblocale-gettext-perl",
-    "libxxhash0",
-    "libhogweed6t64",
-    "libnettle8t64",
-    "libgmp10",
-    "perl-base",
-    "libdb5.3t64",
+/// Backups and locks in dpkg's database.
+const REMAINS: &[&str] = &[
+    "status-old",
+    "available-old",
+    "diversions-old",
+    "statoverride-old",
+    "lock",
+    "lock-frontend",
+    "triggers/Lock",
 ];
 /// Files of `/var/log` that the base system makes, empty.
 const LOGINS: &[&str] = &["btmp", "lastlog", "wtmp"];
 /// Folders with links that enable units.
 const ENABLED: &[&str] = &["etc/systemd/system", "etc/systemd/user"];
-/// Files of removed packages that other programs use.
-const KEPT: &[&str] = &[
-    "etc/alternatives",
-    "etc/default",
-    "etc/logrotate.d",
-    "etc/kernel",
-    "etc/init.d",
-];
-
 /// The list of packages in an image without package manager: dpkg's status, for scanners and people.
 pub(super) const PACKAGES: &str = "usr/lib/slipway/packages";
 
@@ -161,8 +106,8 @@ fn asked(options: &Options, language: &str) -> bool {
     })
 }
 
-/// Cleans a configured tree.
-pub(super) fn clean(root: &Path, packages: &[Unpacked], options: &Options) -> Result<()> {
+/// Cleans a configured tree; gives the packages that were removed.
+pub(super) fn clean(root: &Path, packages: &[Unpacked], options: &Options) -> Result<Vec<Dropped>> {
     for pattern in GONE {
         take(root, pattern)?;
     }
@@ -171,27 +116,15 @@ pub(super) fn clean(root: &Path, packages: &[Unpacked], options: &Options) -> Re
     }
     logs(&root.join("var/log"))?;
     keep_list(root)?;
-    if options.package_manager {
-        for name in [
-            "status-old",
-            "available-old",
-            "diversions-old",
-            "statoverride-old",
-            "lock",
-            "lock-frontend",
-        ] {
-            remove(&root.join(FOLDER).join(name))?;
-        }
-        remove(&root.join(FOLDER).join("triggers/Lock"))?;
-    } else {
-        let gone = packaging(packages);
-        without_packages(root, packages, &gone)?;
-        for folder in MANAGED {
-            remove(&root.join(folder))?;
-        }
+    let mut dropped = Vec::new();
+    if !options.package_manager {
+        dropped = dropped::drop_packages(root, packages, options)?;
         for folder in ENABLED {
             without_dangling(root, &root.join(folder))?;
         }
+    }
+    for name in REMAINS {
+        remove(&root.join(FOLDER).join(name))?;
     }
     let machine_id = root.join("etc/machine-id");
     remove(&machine_id)?;
@@ -199,7 +132,7 @@ pub(super) fn clean(root: &Path, packages: &[Unpacked], options: &Options) -> Re
         fs::write(&machine_id, "")?;
         fs::set_permissions(&machine_id, Permissions::from_mode(0o444))?;
     }
-    Ok(())
+    Ok(dropped)
 }
 
 fn take(root: &Path, pattern: &str) -> Result<()> {
@@ -263,70 +196,6 @@ fn keep_list(root: &Path) -> Result<()> {
     }
     fs::copy(root.join(FOLDER).join("status"), &path).context("keeping the list of packages")?;
     Ok(fs::set_permissions(&path, Permissions::from_mode(0o644))?)
-}
-
-/// The packages that are removed with the package manager.
-fn packaging(packages: &[Unpacked]) -> BTreeSet<&str> {
-    let mut gone: BTreeSet<&str> = PACKAGING.iter().copied().collect();
-    let mut perhaps: BTreeSet<&str> = PERHAPS.iter().copied().collect();
-    let needed: BTreeMap<&str, Vec<&str>> = packages
-        .iter()
-        .map(|package| (package.field("Package"), needs(package)))
-        .collect();
-    loop {
-        let kept: BTreeSet<&str> = needed
-            .iter()
-            .filter(|(name, _)| !gone.contains(*name) && !perhaps.contains(*name))
-            .flat_map(|(_, needs)| needs.iter().copied())
-            .collect();
-        let before = perhaps.len();
-        perhaps.retain(|name| !kept.contains(name));
-        if perhaps.len() == before {
-            gone.extend(perhaps);
-            return gone;
-        }
-    }
-}
-
-fn needs(package: &Unpacked) -> Vec<&str> {
-    ["Pre-Depends", "Depends"]
-        .iter()
-        .flat_map(|field| relation::groups(package.field(field)).flatten())
-        .map(|other| other.name)
-        .collect()
-}
-
-/// Removes the files that only the given packages have, and the folders that become empty.
-fn without_packages(root: &Path, packages: &[Unpacked], gone: &BTreeSet<&str>) -> Result<()> {
-    let is_gone = |package: &&Unpacked| gone.contains(package.field("Package"));
-    let kept: BTreeSet<&str> = packages
-        .iter()
-        .filter(|package| !is_gone(package))
-        .flat_map(|package| package.paths.iter().map(String::as_str))
-        .collect();
-    let mut paths: Vec<&str> = packages
-        .iter()
-        .filter(is_gone)
-        .flat_map(|package| package.paths.iter())
-        .map(|path| path.trim_start_matches('/'))
-        .filter(|path| *path != "." && !kept.contains(format!("/{path}").as_str()))
-        .filter(|path| !KEPT.iter().any(|keep| Path::new(path).starts_with(keep)))
-        .collect();
-    paths.sort_unstable();
-    // In reverse: a folder's content sorts after the folder.
-    for path in paths.into_iter().rev() {
-        let path = root.join(path);
-        match fs::symlink_metadata(&path) {
-            Ok(meta) if meta.is_dir() => {
-                if fs::read_dir(&path)?.next().is_none() {
-                    fs::remove_dir(&path)?;
-                }
-            }
-            Ok(_) => remove(&path)?,
-            Err(_) => {}
-        }
-    }
-    Ok(())
 }
 
 /// Removes links that enable units of removed packages, and folders that become empty.

@@ -22,17 +22,7 @@ const SPARED: &[(&str, &str)] = &[
 ];
 /// The host's name for scripts, the same on every building machine. A name that they write down is then one that
 /// every node has too.
-const HOST: &str = "localhost";
-/// Files that every installed system has before its packages, and no package brings.
-const SURROUNDINGS: &[(&str, &str)] = &[
-    (
-        "etc/hosts",
-        "127.0.0.1\tlocalhost\n::1\t\tlocalhost ip6-localhost ip6-loopback\n",
-    ),
-    ("etc/hostname", "localhost\n"),
-    ("etc/resolv.conf", ""),
-];
-
+pub(super) const HOST: &str = "localhost";
 /// The surroundings of maintainer scripts.
 #[derive(Debug)]
 pub(super) struct Scripts<'a> {
@@ -42,18 +32,18 @@ pub(super) struct Scripts<'a> {
 
 impl<'a> Scripts<'a> {
     /// Prepares a tree that has its skeleton, and no package yet.
-    pub(super) fn prepare(root: &'a Path, epoch: u64) -> Result<Self> {
+    pub(super) fn prepare(root: &'a Path, epoch: u64, host: &str) -> Result<Self> {
         let policy = root.join(POLICY);
         if let Some(folder) = policy.parent() {
             fs::create_dir_all(folder)?;
         }
         fs::write(&policy, "#!/bin/sh\nexit 101\n")?;
         fs::set_permissions(&policy, Permissions::from_mode(0o755))?;
-        for (path, content) in SURROUNDINGS {
+        for (path, content) in surroundings(host) {
             fs::write(root.join(path), content)?;
         }
         let sandbox = Sandbox::new(root)
-            .hostname(HOST)
+            .hostname(host)
             // What one script leaves there the next one finds, as on the disk of an installation.
             .bind(&root.join("run"), "/run")
             .epoch(epoch)
@@ -121,4 +111,20 @@ impl<'a> Scripts<'a> {
         tracing::debug!("dpkg: {}", String::from_utf8_lossy(&said));
         Ok(())
     }
+}
+
+/// Files that every installed system has before its packages, and no package brings.
+fn surroundings(host: &str) -> [(&'static str, String); 3] {
+    let names = match host {
+        HOST => HOST.to_owned(),
+        host => format!("{host} {HOST}"),
+    };
+    [
+        (
+            "etc/hosts",
+            format!("127.0.0.1\t{names}\n::1\t\t{names} ip6-localhost ip6-loopback\n"),
+        ),
+        ("etc/hostname", format!("{host}\n")),
+        ("etc/resolv.conf", String::new()),
+    ]
 }

@@ -23,4 +23,6 @@ pub struct Options {
     pub locales: Vec<String>,
     /// Keep apt and dpkg with its database.
     pub package_manager: bool,
+    /// The packages that the recipe names: all of their files are kept.
+    pub named: Vec<String>,
 }

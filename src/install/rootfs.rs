@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::options::{Options, Purpose};
-use super::{clean, layout, pack, unpack, waves};
+use super::report::Report;
+use super::{clean, configure, first_boot, generated, layout, pack, unpack, waves};
 use crate::debian::pinned::{Deb, LockedPackage};
 use crate::host::cache::Key;
+use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::layer::{Entry, Kind, Layer, Source};
 
@@ -20,6 +22,8 @@ use crate::layer::{Entry, Kind, Layer, Source};
 const TAR: &str = "rootfs.tar";
 /// Its index.
 const INDEX: &str = "rootfs.json";
+/// What became of the packages.
+const REPORT: &str = "report.json";
 
 /// A finished tree.
 #[derive(Clone, Debug)]
@@ -30,6 +34,8 @@ pub struct Rootfs {
     pub key: Key,
     /// The packages in it, sorted by name.
     pub packages: Vec<LockedPackage>,
+    /// What is left out of it, and what scripts have made.
+    pub report: Report,
     entries: Vec<Entry>,
 }
 
@@ -48,17 +54,7 @@ pub fn install(session: &Session, name: &str, debs: &[Deb], options: &Options) -
     let key = key(&debs, options);
     let step = session.progress.step(name);
     let made = session.cache.step("rootfs", &key, |folder| {
-        step.total(debs.iter().map(|deb| deb.package.size).sum());
-        let root = folder.join("tree");
-        let packages = waves::install(&debs, &root, options, &step)?;
-        step.note("cleaning and packing");
-        clean::clean(&root, &packages, options)?;
-        if options.purpose == Purpose::Node {
-            layout::apply(&root)?;
-        }
-        let entries = pack::pack(&root, &folder.join(TAR), options.epoch)?;
-        fs::write(folder.join(INDEX), serde_json::to_vec(&entries)?)?;
-        crate::host::cache::remove(&root)
+        make(folder, &debs, options, configure::HOST, &step)
     })?;
     let rootfs = Rootfs::open(
         &made.path,
@@ -70,9 +66,40 @@ pub fn install(session: &Session, name: &str, debs: &[Deb], options: &Options) -
     Ok(rootfs)
 }
 
+/// Installs the packages into a folder, as the files that [`Rootfs::open`] reads.
+pub(super) fn make(
+    folder: &Path,
+    debs: &[Deb],
+    options: &Options,
+    host: &str,
+    step: &Step,
+) -> Result<()> {
+    step.total(debs.iter().map(|deb| deb.package.size).sum());
+    let root = folder.join("tree");
+    // Every file of a package has the time that its archive says.
+    let began = generated::now(folder)?;
+    let packages = waves::install(debs, &root, options, host, step)?;
+    step.note("cleaning and packing");
+    let dropped = clean::clean(&root, &packages, options)?;
+    let report = Report {
+        dropped,
+        first_boot: first_boot::take(&root, options.purpose)?,
+        suspects: generated::suspects(&root, &packages, began)?,
+        host_name: Vec::new(),
+    };
+    if options.purpose == Purpose::Node {
+        layout::apply(&root)?;
+    }
+    let entries = pack::pack(&root, &folder.join(TAR), options.epoch)?;
+    fs::write(folder.join(INDEX), serde_json::to_vec(&entries)?)?;
+    fs::write(folder.join(REPORT), serde_json::to_vec(&report)?)?;
+    crate::host::cache::remove(&root)
+}
+
 fn key(debs: &[Deb], options: &Options) -> Key {
-    let mut key = Key::of("rootfs", 5)
+    let mut key = Key::of("rootfs", 6)
         .text("options", &format!("{options:?}"))
+        .text("first boot", &first_boot::text())
         .bytes("count", &debs.len().to_le_bytes());
     for deb in debs {
         key = key.text(&deb.package.name, &deb.package.sha256);
@@ -91,7 +118,7 @@ pub fn unpack_only(debs: &[Deb], dest: &Path) -> Result<()> {
 }
 
 impl Rootfs {
-    fn open(folder: &Path, key: Key, packages: Vec<LockedPackage>) -> Result<Self> {
+    pub(super) fn open(folder: &Path, key: Key, packages: Vec<LockedPackage>) -> Result<Self> {
         let tar = folder.join(TAR);
         let index = folder.join(INDEX);
         let about = || format!("reading {}", index.display());
@@ -102,12 +129,31 @@ impl Rootfs {
                 file.clone_from(&tar);
             }
         }
+        let file = folder.join(REPORT);
+        let about = || format!("reading {}", file.display());
+        let report =
+            serde_json::from_slice(&fs::read(&file).with_context(about)?).with_context(about)?;
         Ok(Self {
             tar,
             key,
             packages,
+            report,
             entries,
         })
+    }
+
+    /// The same without some of its files, by their paths.
+    #[must_use]
+    pub fn without(mut self, paths: &[String]) -> Self {
+        if !paths.is_empty() {
+            self.entries.retain(|entry| !paths.contains(&entry.path));
+            let mut key = Key::of("rootfs without", 1).key("rootfs", &self.key);
+            for path in paths {
+                key = key.text("path", path);
+            }
+            self.key = key.finish();
+        }
+        self
     }
 
     /// All entries of the tree, sorted as in the stream: each folder before its content.
@@ -151,11 +197,7 @@ impl Rootfs {
             bail!("the root file system has no file {path}");
         };
         match &entry.kind {
-            Kind::File(Source::Range { file, offset, size }) => {
-                let mut bytes = vec![0; usize::try_from(*size)?];
-                fs::File::open(file)?.read_exact_at(&mut bytes, *offset)?;
-                Ok(bytes)
-            }
+            Kind::File(Source::Range { file, offset, size }) => range(file, *offset, *size),
             Kind::HardLink(target) => self.read(&target.clone()),
             _ => bail!("{path} of the root file system is not a file"),
         }
@@ -185,6 +227,13 @@ impl Rootfs {
         }
         found
     }
+}
+
+/// A range of a file.
+pub(super) fn range(file: &Path, offset: u64, size: u64) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(size)?];
+    fs::File::open(file)?.read_exact_at(&mut bytes, offset)?;
+    Ok(bytes)
 }
 
 /// A path without `.`, `..` and double slashes.

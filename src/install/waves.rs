@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::claims::Overlap;
-use super::configure::Scripts;
+use super::configure::{HOST, Scripts};
 use super::options::Options;
 use super::order::Order;
 use super::package::Unpacked;
@@ -22,11 +22,13 @@ use crate::host::cache;
 use crate::host::progress::Step;
 use crate::host::session::Session;
 
-/// Installs packages into `root`, which must be empty or absent, without the files that the options leave out.
+/// Installs packages into `root`, which must be empty or absent, without the files that the options leave out. `host` is the
+/// name of the host that scripts see.
 pub(super) fn install(
     debs: &[Deb],
     root: &Path,
     options: &Options,
+    host: &str,
     step: &Step,
 ) -> Result<Vec<Unpacked>> {
     let wanted: &(dyn Fn(&str) -> bool + Sync) = &|path| clean::is_kept(options, path);
@@ -35,7 +37,7 @@ pub(super) fn install(
     let order = Order::of(&packages);
     let mut tree = Tree::new(root, Overlap::Conflict, order.ranks())?;
     database::create(root)?;
-    let scripts = Scripts::prepare(root, options.epoch)?;
+    let scripts = Scripts::prepare(root, options.epoch, host)?;
     let mut configured = BTreeSet::new();
     for (at, wave) in order.waves.iter().enumerate() {
         let first = at == 0;
@@ -77,7 +79,7 @@ pub(super) fn install(
 pub fn install_only(session: &Session, debs: &[Deb], root: &Path, options: &Options) -> Result<()> {
     let step = session.progress.step("install");
     step.total(debs.iter().map(|deb| deb.package.size).sum());
-    install(debs, root, options, &step)?;
+    install(debs, root, options, HOST, &step)?;
     step.made(None);
     Ok(())
 }

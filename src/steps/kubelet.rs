@@ -14,7 +14,7 @@ use image::paths::KUBELET_ROOTFS;
 use super::rootfs;
 use crate::host::cache::Cache;
 use crate::host::session::Session;
-use crate::install::{self, Purpose};
+use crate::install::{self, Dropped, Purpose};
 use crate::layer::{Entry, Layer};
 use crate::lock;
 use crate::lock::LockedRecipe;
@@ -34,6 +34,8 @@ pub struct Kubelet {
     pub images: BTreeMap<String, String>,
     /// The baked images that others built: full name and digest of the manifest.
     pub prebuilt: Vec<(String, String)>,
+    /// The packages that are removed from its container.
+    pub dropped: Vec<Dropped>,
 }
 
 impl Kubelet {
@@ -57,6 +59,7 @@ pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Kubelet> {
     let options = rootfs::options(locked, Purpose::Container);
     let debs = locked.fetch(session, SET_KUBELET)?;
     let rootfs = install::install(session, "kubelet rootfs", &debs, &options)?;
+    let rootfs = rootfs::without_generated(session, &locked.recipe, &debs, &options, rootfs)?;
     let images = images::bake(session, locked, &programs.components)?;
     let mistakes = locked
         .recipe
@@ -85,6 +88,7 @@ pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Kubelet> {
         layout: Some(layout),
         images: images.references,
         prebuilt: images.prebuilt,
+        dropped: rootfs.report.dropped,
     })
 }
 

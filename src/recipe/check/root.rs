@@ -1,4 +1,4 @@
-//! `[root]`: the compression of the root file system, and which of its files give rights.
+//! `[root]`: the compression of the root file system, which of its files give rights, and what of the scripts' making it keeps.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,9 @@ pub(super) struct RawRoot {
     pub cluster: Option<TextOrNumber>,
     /// Packages' files that keep their set-uid and set-gid bits, as "/usr/bin/sudo"; all others lose them.
     pub set_uid: Vec<String>,
+    /// What packages' scripts generate and is taken as it is, by paths of files and folders: each build has another, each node of an
+    /// image the same. Anything else that differs from build to build is refused, or made on a node's first boot.
+    pub same_on_every_node: Vec<String>,
 }
 
 /// The compression of the root.
@@ -29,6 +32,9 @@ pub struct RootOptions {
     pub cluster: u32,
     /// Paths of the packages' files that keep their set-uid and set-gid bits; all others lose them.
     pub set_uid: Vec<String>,
+    /// Files and folders that packages' scripts generate and that are taken as they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub same_on_every_node: Vec<String>,
 }
 
 impl Default for RootOptions {
@@ -37,6 +43,7 @@ impl Default for RootOptions {
             compression: "lz4".to_owned(),
             cluster: 65_536,
             set_uid: Vec::new(),
+            same_on_every_node: Vec::new(),
         }
     }
 }
@@ -46,8 +53,10 @@ pub(super) fn check(check: &mut Check<'_>, raw: &RawRoot) -> RootOptions {
         compression: given,
         cluster,
         set_uid,
+        same_on_every_node,
     } = raw;
     check.list("root.set-uid", Rule::FilePath);
+    check.list("root.same-on-every-node", Rule::FilePath);
     let default = RootOptions::default();
     if let Some(text) = given.as_deref()
         && let Err(mistake) = compression(text, &check.place("root.compression"))
@@ -72,6 +81,7 @@ pub(super) fn check(check: &mut Check<'_>, raw: &RawRoot) -> RootOptions {
         compression: given.clone().unwrap_or(default.compression),
         cluster,
         set_uid: set_uid.clone(),
+        same_on_every_node: same_on_every_node.clone(),
     }
 }
 
