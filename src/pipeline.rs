@@ -12,6 +12,7 @@ use crate::lock::objects::Wanted;
 use crate::lock::{self, LockedRecipe, Mode};
 use crate::publish::image::Image;
 use crate::publish::output::Output;
+use crate::publish::removed;
 use crate::publish::sbom;
 use crate::publish::sums::Sums;
 use crate::recipe::{self, Choice, SET_TOOLS_BUILD, SET_TOOLS_RUN};
@@ -38,6 +39,8 @@ pub struct Built {
     pub out: PathBuf,
     /// The recipe that was built, with its lock.
     pub locked: LockedRecipe,
+    /// A line about what the image lacks of its packages.
+    pub removed: Option<String>,
 }
 
 /// Builds a recipe. A step with unchanged inputs is taken from the cache.
@@ -67,8 +70,17 @@ pub fn build(session: &Session, request: &Request) -> Result<Built> {
     let initramfs = initramfs::pack(session, &kernel, &contents)?;
     let options = bootable::options(&locked.recipe, &identity, &root);
     let bootable = bootable::link(session, &tools, &kernel, &initramfs, &options)?;
-    let sbom = sbom::list(&locked, &identity, &kubelet)?;
-    let image = Image::new(locked, tools, root, bootable, identity, kubelet, sbom);
+    let sbom = sbom::list(&locked, &identity, &rootfs.report, &kubelet)?;
+    let image = Image {
+        locked,
+        tools,
+        root,
+        bootable,
+        identity,
+        kubelet,
+        sbom,
+        removed: rootfs.report,
+    };
     let output = Output::take(&request.output, &image)?;
     if output.is_current() {
         session.progress.step("publish").hit(None);
@@ -84,6 +96,7 @@ pub fn build(session: &Session, request: &Request) -> Result<Built> {
     session.cache.settle()?;
     Ok(Built {
         out: output.folder,
+        removed: removed::line(&image.removed),
         locked: image.locked,
     })
 }

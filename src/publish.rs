@@ -1,6 +1,7 @@
 //! Publish: the output folder of a build: disk, artifacts, SBOM, hashes and report.
 
 // Floor: single files
+pub mod removed;
 pub mod sbom;
 pub mod sums;
 

@@ -46,7 +46,7 @@ pub(crate) fn build(args: &BuildArgs, output: Output, interrupt: &Interrupt) -> 
     session.offline = args.offline;
     let progress = &session.progress;
     let mut told = Vec::new();
-    let mut folders = String::new();
+    let (mut folders, mut removed) = (String::new(), String::new());
     let several = choices.len() > 1;
     for choice in choices {
         let variant = choice.variant.clone();
@@ -63,12 +63,15 @@ pub(crate) fn build(args: &BuildArgs, output: Output, interrupt: &Interrupt) -> 
             serde_json::json!({ "out": built.out, "steps": steps }),
         ));
         folders += &format!("{}\n", built.out.display());
+        removed += &built
+            .removed
+            .map_or(String::new(), |line| format!("\n{line}"));
     }
     if output.json {
         print_each(told)?;
     } else {
         if !output.quiet {
-            progress.say(progress.table().trim_end());
+            progress.say(&format!("{}{removed}", progress.table().trim_end()));
         }
         arguments::print(&folders)?;
     }

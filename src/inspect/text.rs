@@ -42,9 +42,24 @@ impl Display for Report {
             kernel.fmt(f)?;
         }
         if let Some(packages) = &self.packages {
-            writeln!(f, "\npackages: {}", packages.len())?;
+            let removed = packages.iter().filter(|package| package.is_removed());
+            let removed = match removed.count() {
+                0 => String::new(),
+                count => format!(", {count} of them removed"),
+            };
+            writeln!(f, "\npackages: {}{removed}", packages.len())?;
             for package in packages {
-                writeln!(f, "  {} {}", package.name, package.version)?;
+                let removed = if package.is_removed() {
+                    " (removed)"
+                } else {
+                    ""
+                };
+                writeln!(f, "  {} {}{removed}", package.name, package.version)?;
+                if package.is_removed() {
+                    for missed in package.missed_by() {
+                        writeln!(f, "    may be missed by {missed}")?;
+                    }
+                }
             }
         }
         if !self.notes.is_empty() {

@@ -6,10 +6,11 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use image::manifest::ImageId;
 
-use super::sbom;
+use super::{removed, sbom};
 use crate::artifact::{self, Inputs};
 use crate::host::cache::Key;
 use crate::host::tree;
+use crate::install::Report;
 use crate::install::tools::Tools;
 use crate::lock::LockedRecipe;
 use crate::steps::bootable::Bootable;
@@ -35,31 +36,11 @@ pub struct Image {
     pub kubelet: Kubelet,
     /// Its bill of materials.
     pub sbom: String,
+    /// What it lacks of its packages.
+    pub removed: Report,
 }
 
 impl Image {
-    /// An image of these parts.
-    #[must_use]
-    pub fn new(
-        locked: LockedRecipe,
-        tools: Tools,
-        root: Root,
-        bootable: Bootable,
-        identity: Identity,
-        kubelet: Kubelet,
-        sbom: String,
-    ) -> Self {
-        Self {
-            locked,
-            tools,
-            root,
-            bootable,
-            identity,
-            kubelet,
-            sbom,
-        }
-    }
-
     /// Name of its output folder: `<name>-<version>`.
     #[must_use]
     pub fn folder(&self) -> String {
@@ -138,6 +119,7 @@ impl Image {
         }
         let manifest = self.identity.manifest.to_text();
         fs::write(folder.join("manifest.json"), manifest).with_context(about)?;
+        fs::write(folder.join(removed::FILE), removed::text(&self.removed)).with_context(about)?;
         fs::write(folder.join(sbom::FILE), &self.sbom).with_context(about)
     }
 }

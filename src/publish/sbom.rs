@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::debian::mirror::{DEBS, is_debians};
 use crate::debian::pinned::LockedPackage;
+use crate::install::{Dropped, Report};
 use crate::lock::LockedRecipe;
 use crate::recipe::{SET_ETCD, SET_KERNEL, SET_KUBELET, SET_ROOT};
 use crate::steps::identity::Identity;
@@ -23,6 +24,12 @@ use crate::steps::kubelet::Kubelet;
 pub const FILE: &str = "sbom.cdx.json";
 /// The property of a component that lists its sets.
 pub(super) const SET: &str = "slipway:set";
+/// The property of a component that is removed from a set: the set.
+const REMOVED: &str = "slipway:removed";
+/// The property of a removed component that tells what names a program of it.
+const MISSED: &str = "slipway:missed-by";
+/// The scope of components that are listed and not there.
+const EXCLUDED: &str = "excluded";
 
 /// A component of an image.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -40,6 +47,9 @@ pub struct Component {
     /// Package URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub purl: Option<String>,
+    /// `excluded` if its files are not in the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
     /// Hashes of its package file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hashes: Vec<Hash>,
@@ -90,12 +100,45 @@ impl Component {
             name: package.name.clone(),
             version: package.version.clone(),
             purl: Some(purl),
+            scope: None,
             hashes: vec![Hash::sha256(&package.sha256)],
             properties: vec![Property {
                 name: SET.to_owned(),
                 value: set.to_owned(),
             }],
         }
+    }
+
+    /// The same, if the set lacks its files.
+    #[must_use]
+    fn removed(mut self, set: &str, dropped: Option<&Dropped>) -> Self {
+        let Some(dropped) = dropped else { return self };
+        self.scope = Some(EXCLUDED.to_owned());
+        let property = |name: &str, value: String| Property {
+            name: name.to_owned(),
+            value,
+        };
+        self.properties.push(property(REMOVED, set.to_owned()));
+        self.properties.extend(
+            dropped
+                .missed_by
+                .iter()
+                .map(|missed| property(MISSED, format!("{}: {}", missed.path, missed.program))),
+        );
+        self
+    }
+
+    /// Whether its files are not in the image.
+    #[must_use]
+    pub fn is_removed(&self) -> bool {
+        self.scope.as_deref() == Some(EXCLUDED)
+    }
+
+    /// The files that name a program of it, if it is removed, each with the program.
+    pub fn missed_by(&self) -> impl Iterator<Item = &str> {
+        let properties = self.properties.iter();
+        let missed = properties.filter(|property| property.name == MISSED);
+        missed.map(|property| property.value.as_str())
     }
 
     /// A program outside of packages, such as the kubelet, with its package URL `purl`.
@@ -107,6 +150,7 @@ impl Component {
             name: name.to_owned(),
             version: version.to_owned(),
             purl: Some(purl.to_owned()),
+            scope: None,
             hashes: vec![Hash::sha256(sha256)],
             properties: Vec::new(),
         }
@@ -143,17 +187,32 @@ impl Hash {
     }
 }
 
-/// The document of an image: all its packages, and the programs of the kubelet's release.
+/// The document of an image: all its packages, removed ones among them, and the programs of the kubelet's release.
 ///
 /// # Errors
 /// The same as [`text`].
-pub fn list(locked: &LockedRecipe, identity: &Identity, kubelet: &Kubelet) -> Result<String> {
+pub fn list(
+    locked: &LockedRecipe,
+    identity: &Identity,
+    rootfs: &Report,
+    kubelet: &Kubelet,
+) -> Result<String> {
     let suite = &locked.recipe.debian.suite;
     let components = [SET_ROOT, SET_KERNEL, SET_KUBELET, SET_ETCD]
         .into_iter()
         .flat_map(|set| {
             let packages = locked.lock.sets.get(set).into_iter().flatten();
-            packages.map(move |package| Component::package(package, set, suite))
+            packages.map(move |package| {
+                let dropped = match set {
+                    SET_ROOT => rootfs.dropped.as_slice(),
+                    SET_KUBELET => &kubelet.dropped,
+                    _ => &[],
+                };
+                let dropped = dropped
+                    .iter()
+                    .find(|dropped| dropped.package == package.name);
+                Component::package(package, set, suite).removed(set, dropped)
+            })
         });
     let programs = kubelet.programs.iter().flat_map(|programs| {
         let others = programs.components.iter();
@@ -185,6 +244,10 @@ pub fn text(
                 slot.insert(component);
             }
             std::collections::btree_map::Entry::Occupied(mut slot) => {
+                // What one set has is in the image.
+                if component.scope.is_none() {
+                    slot.get_mut().scope = None;
+                }
                 let known = &mut slot.get_mut().properties;
                 known.extend(component.properties);
                 known.sort();
@@ -287,6 +350,47 @@ mod tests {
         };
         let purl = Component::package(&package, "root", "trixie").purl;
         assert_eq!(purl.as_deref(), Some("pkg:deb/vendor/engine@2?arch=amd64"));
+    }
+
+    #[test]
+    fn a_removed_package_is_excluded_unless_another_set_has_it() {
+        let image = ImageId {
+            name: "node".into(),
+            version: "1".into(),
+        };
+        let (perl, dpkg) = (package("perl-base", "5"), package("dpkg", "1"));
+        let dropped = |name: &str| Dropped {
+            package: name.into(),
+            kept: Vec::new(),
+            missed_by: vec![crate::install::Missed {
+                path: "/usr/bin/c_rehash".into(),
+                package: "openssl".into(),
+                program: "/usr/bin/perl".into(),
+            }],
+        };
+        let listed = |set: &str, package: &LockedPackage, is_removed: bool| {
+            let dropped = Some(dropped(&package.name)).filter(|_| is_removed);
+            Component::package(package, set, "trixie").removed(set, dropped.as_ref())
+        };
+        let text = text(
+            &image,
+            1_780_000_000,
+            [
+                listed("root", &perl, true),
+                listed("root", &dpkg, true),
+                listed("kubelet", &dpkg, false),
+            ],
+        )
+        .unwrap();
+        let read = components(&text).unwrap();
+        let names: Vec<(&str, bool)> = read
+            .iter()
+            .map(|c| (c.name.as_str(), c.is_removed()))
+            .collect();
+        assert_eq!(names, [("dpkg", false), ("perl-base", true)]);
+        let missed: Vec<&str> = read[1].missed_by().collect();
+        assert_eq!(missed, ["/usr/bin/c_rehash: /usr/bin/perl"]);
+        assert!(text.contains("\"scope\": \"excluded\""), "{text}");
     }
 
     #[test]

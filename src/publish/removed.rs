@@ -1,0 +1,126 @@
+//! `removed.txt`: what an image lacks of its packages, who may miss it, and what a node makes itself.
+
+use std::fmt::Write as _;
+
+use crate::install::Report;
+
+/// The file's name in the output folder.
+pub const FILE: &str = "removed.txt";
+
+/// The text for a root.
+#[must_use]
+pub fn text(report: &Report) -> String {
+    let mut text = String::new();
+    if !report.dropped.is_empty() {
+        text += "Packages whose files are removed, since only the packaging needs them. A package that the recipe names stays.\n";
+    }
+    for dropped in &report.dropped {
+        writeln!(text, "\n{}", dropped.package).ok();
+        for path in &dropped.kept {
+            writeln!(text, "  stays: {path}").ok();
+        }
+        for missed in &dropped.missed_by {
+            let whose = match missed.package.as_str() {
+                "" => String::new(),
+                package => format!(" ({package})"),
+            };
+            let (path, program) = (&missed.path, &missed.program);
+            writeln!(text, "  may be missed by {path}{whose}: {program}").ok();
+        }
+    }
+    if !report.first_boot.is_empty() {
+        text += "\nFiles that packages' scripts made, and each node makes for itself on its first boot\n\n";
+    }
+    for made in &report.first_boot {
+        let unit = match &made.unit {
+            Some(unit) => format!("by {unit}"),
+            None => "when its program wants it".to_owned(),
+        };
+        writeln!(text, "{} {unit}", made.path).ok();
+    }
+    if !report.host_name.is_empty() {
+        text += "\nFiles that name the machine `slipway`, as which the image was built\n\n";
+    }
+    for path in &report.host_name {
+        writeln!(text, "{path}").ok();
+    }
+    text
+}
+
+/// The closing line of a build; none if nothing is removed.
+#[must_use]
+pub fn line(report: &Report) -> Option<String> {
+    let mut parts = Vec::new();
+    let dropped = report.dropped.len();
+    let missed = report
+        .dropped
+        .iter()
+        .filter(|dropped| !dropped.missed_by.is_empty());
+    if dropped > 0 {
+        parts.push(format!(
+            "{dropped} packages removed, {} of them named by files that stay",
+            missed.count()
+        ));
+    }
+    if !report.first_boot.is_empty() {
+        parts.push(format!(
+            "{} files made on first boot",
+            report.first_boot.len()
+        ));
+    }
+    if !report.host_name.is_empty() {
+        parts.push(format!(
+            "{} files with the build's host name",
+            report.host_name.len()
+        ));
+    }
+    match parts.is_empty() {
+        true => None,
+        false => Some(format!("{FILE}: {}", parts.join("; "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::install::{Dropped, FirstBoot, Missed};
+
+    #[test]
+    fn all_that_is_not_there_is_named() {
+        assert_eq!(
+            (text(&Report::default()), line(&Report::default())),
+            (String::new(), None)
+        );
+        let report = Report {
+            dropped: vec![Dropped {
+                package: "dpkg".into(),
+                kept: vec!["/usr/sbin/start-stop-daemon".into()],
+                missed_by: vec![Missed {
+                    path: "/usr/sbin/update-shells".into(),
+                    package: "debianutils".into(),
+                    program: "/usr/bin/dpkg-realpath".into(),
+                }],
+            }],
+            first_boot: vec![FirstBoot {
+                path: "/etc/munge/munge.key".into(),
+                unit: Some("slipway-munge-key.service".into()),
+            }],
+            suspects: Vec::new(),
+            host_name: vec!["/etc/mailname".into()],
+        };
+        let text = text(&report);
+        for expected in [
+            "\ndpkg\n  stays: /usr/sbin/start-stop-daemon\n",
+            "  may be missed by /usr/sbin/update-shells (debianutils): /usr/bin/dpkg-realpath\n",
+            "/etc/munge/munge.key by slipway-munge-key.service\n",
+            "\n/etc/mailname\n",
+        ] {
+            assert!(text.contains(expected), "{expected}\n{text}");
+        }
+        assert_eq!(
+            line(&report).unwrap(),
+            "removed.txt: 1 packages removed, 1 of them named by files that stay; 1 files made on first boot; \
+             1 files with the build's host name"
+        );
+    }
+}
