@@ -248,7 +248,14 @@ fn needs(package: &Unpacked) -> Vec<&str> {
 fn report(files: &Files<'_>, gone: &BTreeSet<&str>, stays: &Stays<'_>) -> Vec<Dropped> {
     let mut missed: BTreeMap<&str, BTreeSet<Missed>> = BTreeMap::new();
     let is_gone = |owner: Option<&str>| owner.is_some_and(|owner| gone.contains(owner));
-    for path in files.all().filter(|path| !is_gone(files.owner(path))) {
+    // What goes with the packages misses nothing.
+    let goes = |path: &str| {
+        MANAGED
+            .iter()
+            .any(|(folder, _)| Path::new(&path[1..]).starts_with(folder))
+    };
+    let stays_there = |path: &&str| !is_gone(files.owner(path)) && !goes(path);
+    for path in files.all().filter(stays_there) {
         for used in files.uses(path) {
             if stays.files.contains(&used.program) {
                 continue;

@@ -1,6 +1,7 @@
 //! Complete recipes: those of this repository, the rules of `extends`, and a recipe with every mistake.
 
 mod reserved;
+mod root;
 mod variants;
 
 use std::fs;
