@@ -53,7 +53,7 @@ pub(super) fn options(locked: &LockedRecipe, purpose: Purpose) -> Options {
 /// A root without caches that differ from build to build.
 ///
 /// # Errors
-/// The same as [`install`].
+/// The same as [`install()`].
 pub(super) fn without_generated(
     session: &Session,
     recipe: &Recipe,
