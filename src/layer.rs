@@ -1,6 +1,7 @@
 //! Layer: files that are laid over a root file system, and their sorted tar stream.
 
 pub(crate) mod archive;
+pub(crate) mod changes;
 pub(crate) mod merge;
 pub(crate) mod reserved;
 pub(crate) mod stream;
@@ -24,6 +25,10 @@ pub struct Layer {
     pub key: Key,
     /// Where its files come from.
     pub writer: Writer,
+    /// Where the recipe asks for it, if it is not one of its files.
+    pub origin: Option<String>,
+    /// What the output folder tells of it, as JSON: how it was made.
+    pub record: Option<serde_json::Value>,
 }
 
 /// Where the files of a layer come from.
@@ -183,6 +188,8 @@ impl Layer {
             entries,
             key: key.finish(),
             writer: Writer::Slipway,
+            origin: None,
+            record: None,
         })
     }
 
@@ -195,7 +202,17 @@ impl Layer {
             entries: sorted(entries)?,
             key,
             writer: Writer::Slipway,
+            origin: None,
+            record: None,
         })
+    }
+
+    /// The same layer, of the recipe, which asks for it at this place.
+    #[must_use]
+    pub fn of_recipe(mut self, origin: &str) -> Self {
+        self.writer = Writer::Recipe;
+        self.origin = Some(origin.to_owned());
+        self
     }
 
     /// The same layer with files of another origin.

@@ -53,7 +53,7 @@ pub(crate) use check::covered;
 pub use check::{
     ArchiveFile, Authority, BaseConfig, ContainerImage, DebFile, DebFrom, Debian, Download,
     FileEntry, FileKind, FileTree, Image, ImagesFrom, Kernel, KubeletSource, Kubernetes,
-    KubernetesTool, Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt, PrebuiltFrom, RootOptions,
+    KubernetesTool, Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt, PrebuiltFrom, RootOptions, Run,
     TreeFrom, Units,
 };
 pub use load::{Choice, load, load_as, only_one, variants};
@@ -90,6 +90,8 @@ pub struct Recipe {
     pub files: Vec<FileEntry>,
     /// Trees of files that are laid below these, in this order.
     pub trees: Vec<FileTree>,
+    /// Programs that run over the packages and these trees, in this order.
+    pub runs: Vec<Run>,
     /// Units to enable, disable and mask.
     pub units: Units,
     /// The kubelet, if the image has one.

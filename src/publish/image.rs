@@ -19,6 +19,9 @@ use crate::steps::identity::Identity;
 use crate::steps::kubelet::Kubelet;
 use crate::steps::root::Root;
 
+/// What the programs of `[[build.run]]` changed.
+const CHANGES: &str = "changes.json";
+
 /// A built image, before it is written as a disk.
 #[derive(Debug)]
 pub struct Image {
@@ -120,6 +123,10 @@ impl Image {
         let manifest = self.identity.manifest.to_text();
         fs::write(folder.join("manifest.json"), manifest).with_context(about)?;
         fs::write(folder.join(removed::FILE), removed::text(&self.removed)).with_context(about)?;
+        if !self.root.changes.is_empty() {
+            let text = serde_json::to_string_pretty(&self.root.changes)? + "\n";
+            fs::write(folder.join(CHANGES), text).with_context(about)?;
+        }
         fs::write(folder.join(sbom::FILE), &self.sbom).with_context(about)
     }
 }

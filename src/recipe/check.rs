@@ -23,6 +23,7 @@ mod trees;
 // Floor: the tables of a recipe
 mod archives;
 mod artifacts;
+mod build;
 mod ca;
 mod debian;
 mod debs;
@@ -50,6 +51,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use artifacts::RawArtifact;
+use build::RawBuild;
 use ca::RawCa;
 use containers::RawContainers;
 use debian::RawDebian;
@@ -64,6 +66,7 @@ use root::RawRoot;
 use units::RawUnits;
 use variables::Variables;
 
+pub use build::Run;
 pub use ca::Authority;
 pub use containers::{ContainerImage, ImagesFrom, Prebuilt, PrebuiltFrom};
 pub use debian::Debian;
@@ -111,6 +114,8 @@ pub(super) struct RawRecipe {
     files: BTreeMap<String, RawFile>,
     /// Whole folders laid over the packages' files. Paths that Slipway writes are refused.
     overlay: RawOverlay,
+    /// What the build does in the image beside installing packages.
+    build: RawBuild,
     /// Certificate authorities that the image trusts beside those of its packages.
     ca: RawCa,
     /// What systemd starts.
@@ -162,13 +167,6 @@ pub(super) fn recipe(
     gone: &[String],
     mistakes: &mut Mistakes,
 ) -> Option<Recipe> {
-    let raw: RawRecipe = match serde_json::from_value(tree.to_json()) {
-        Ok(raw) => raw,
-        Err(error) => {
-            mistakes.add(Mistake::at(&Place::top(0), error.to_string(), ""));
-            return None;
-        }
-    };
     // All fields by name, here and in the tables: the compiler warns of a field without a check.
     let RawRecipe {
         extends: _,
@@ -179,6 +177,7 @@ pub(super) fn recipe(
         kernel,
         files,
         overlay,
+        build,
         ca,
         units,
         kubernetes,
@@ -188,7 +187,7 @@ pub(super) fn recipe(
         artifacts,
         disk,
         root,
-    } = raw;
+    } = raw(tree, mistakes)?;
     let mut check = Check {
         tree,
         gone,
@@ -204,6 +203,7 @@ pub(super) fn recipe(
             .unzip();
     let trees = trees::check(&mut check, &overlay.archives, &overlay.images);
     addons::check(&mut check, &files);
+    let runs = build::check(&mut check, &build);
     let authorities = ca::check(&mut check, &ca);
     let units = check.units(units);
     let kubernetes = kubernetes.map(|raw| kubernetes::check(&mut check, raw));
@@ -226,6 +226,7 @@ pub(super) fn recipe(
         kernel,
         files,
         trees,
+        runs,
         units,
         kubernetes,
         node,
@@ -242,6 +243,17 @@ pub(super) fn recipe(
     };
     reserved::check(&mut check, &recipe, &places);
     Some(recipe)
+}
+
+/// The tables as they are written.
+fn raw(tree: &Node, mistakes: &mut Mistakes) -> Option<RawRecipe> {
+    match serde_json::from_value(tree.to_json()) {
+        Ok(raw) => Some(raw),
+        Err(error) => {
+            mistakes.add(Mistake::at(&Place::top(0), error.to_string(), ""));
+            None
+        }
+    }
 }
 
 /// The mistake of a variant's name, which is part of an image's and of a file's.

@@ -13,6 +13,7 @@ mod archives;
 mod ca;
 mod debs;
 mod files;
+mod runs;
 mod trees;
 
 use super::{

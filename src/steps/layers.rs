@@ -5,6 +5,7 @@ mod credential_providers;
 mod found;
 mod modules;
 mod overlay;
+mod runs;
 mod trees;
 mod words;
 
@@ -45,16 +46,34 @@ pub fn collect(
     // Later layers win, so the order is the precedence.
     let mut layers = vec![kernel.layer.clone(), Layer::new(cache, node)?];
     layers.extend(kubelet.layers.iter().cloned());
-    if !recipe.trees.is_empty() {
-        let below = Found::below(rootfs, &layers)?;
-        layers.extend(trees::layers(session, locked, &below)?);
-    }
-    let mut below = Found::below(rootfs, &layers)?;
-    if let Some(layer) = certificates::layer(cache, &recipe.authorities, &below)? {
-        layers.push(layer);
-        below = Found::below(rootfs, &layers)?;
-    }
+    layers.extend(made(session, locked, rootfs, &layers)?);
+    let below = Found::below(rootfs, &layers)?;
     let with_files = words::check(cache, recipe, rootfs, kernel, &below)?;
     layers.extend(overlay::layers(cache, recipe, &below, &with_files)?);
+    Ok(layers)
+}
+
+/// What the recipe has made of archives and container images, its certificate authorities, and what its programs change of all
+/// this: in this order, over `lower`, of which the programs see nothing.
+fn made(
+    session: &Session,
+    locked: &LockedRecipe,
+    rootfs: &Rootfs,
+    lower: &[Layer],
+) -> Result<Vec<Layer>> {
+    let recipe = &locked.recipe;
+    if recipe.trees.is_empty() && recipe.authorities.is_empty() && recipe.runs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let below = Found::below(rootfs, lower)?;
+    let mut layers = trees::layers(session, locked, &below)?;
+    let below = Found::below(rootfs, &[lower, &layers].concat())?;
+    layers.extend(certificates::layer(
+        &session.cache,
+        &recipe.authorities,
+        &below,
+    )?);
+    let runs = runs::layers(session, locked, rootfs, &layers)?;
+    layers.extend(runs);
     Ok(layers)
 }

@@ -45,6 +45,8 @@ pub struct Root {
     pub usage: Usage,
     /// Hash of all inputs.
     pub key: Key,
+    /// What the programs of the recipe changed in it, a JSON object each.
+    pub changes: Vec<serde_json::Value>,
 }
 
 /// Lays the layers over the tree, later ones over earlier ones, and seals the result.
@@ -99,6 +101,10 @@ pub fn seal(
             .parse()
             .map_err(|error: String| anyhow::anyhow!(error))?,
         key,
+        changes: layers
+            .iter()
+            .filter_map(|layer| layer.record.clone())
+            .collect(),
     };
     let bytes = Some(fs::metadata(&root.erofs)?.len());
     step.done(made.hit, bytes);

@@ -1,6 +1,7 @@
 //! Complete builds by the program: the same bytes on every host, and after any earlier kill.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod content;
 mod mistakes;
 mod sources;
 mod user;

@@ -19,7 +19,7 @@ use slipway::release::{Binary, Image, Release, Table, Unpack};
 use super::{Place, RECIPE};
 
 /// The served files by path; a test changes them while the server runs.
-type Files = Arc<Mutex<HashMap<String, Vec<u8>>>>;
+pub(super) type Files = Arc<Mutex<HashMap<String, Vec<u8>>>>;
 
 /// A static program that prints `release` as a kubelet does: a lock checks nothing else of it.
 fn program(folder: &Path, release: &str) -> Vec<u8> {
@@ -42,7 +42,7 @@ fn program(folder: &Path, release: &str) -> Vec<u8> {
 }
 
 /// Serves files on loopback as long as the test's process lives.
-fn serve(files: Files) -> SocketAddr {
+pub(super) fn serve(files: Files) -> SocketAddr {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()

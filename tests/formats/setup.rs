@@ -96,5 +96,6 @@ pub(super) fn root(tools: &Tools, place: &Path) -> Result<Root> {
         key: Key::of("formats", 1).text("hash", &hash).finish(),
         usage: Usage::default(),
         hash: hash.trim().parse().map_err(anyhow::Error::msg)?,
+        changes: Vec::new(),
     })
 }

@@ -8,6 +8,7 @@ use crate::recipe::mistakes::{Mistake, Place, nearest};
 pub(super) enum Rule {
     ImageName,
     ImageVersion,
+    RunName,
     Component,
     ArchiveName,
     Suite,
@@ -71,6 +72,13 @@ impl Rule {
                 name.starts_with(|c: char| c.is_ascii_lowercase())
                     && rest(&|c| lower(c) || c == '-')
                     && !name.ends_with('-')
+                    && name.len() <= 40,
+                "expected lower-case letters, digits and hyphens, beginning with a letter, at most 40",
+            ),
+            Self::RunName => (
+                "the name of a program of `build.run`",
+                name.starts_with(|c: char| c.is_ascii_lowercase())
+                    && rest(&|c| lower(c) || c == '-')
                     && name.len() <= 40,
                 "expected lower-case letters, digits and hyphens, beginning with a letter, at most 40",
             ),

@@ -117,13 +117,6 @@ impl FileTree {
             _ => None,
         }
     }
-
-    /// Whether a path of the root is in its folder.
-    #[must_use]
-    pub fn holds(&self, path: &str) -> bool {
-        let rest = path.strip_prefix(self.to.trim_end_matches('/'));
-        rest.is_some_and(|rest| rest.starts_with('/'))
-    }
 }
 
 /// The trees in their order: archives, then container images.

@@ -8,7 +8,7 @@ use super::found::Found;
 use crate::host::cache::{Cache, Key};
 use crate::host::progress::Step;
 use crate::host::session::Session;
-use crate::layer::{Entry, Kind, Layer, Source, Writer, archive, merge};
+use crate::layer::{Entry, Kind, Layer, Source, archive, merge};
 use crate::lock::{LockedRecipe, objects};
 use crate::oci::{self, Merged, Reference};
 use crate::recipe::{ArchiveFile, FileTree, Mistake, TreeFrom, covered};
@@ -54,7 +54,7 @@ pub(super) fn layers(
             .key("content", &key)
             .value("tree", tree)?
             .key("below", &below_key(&entries)?);
-        layers.push(Layer::with_key(entries, key.finish())?.of(Writer::Recipe));
+        layers.push(Layer::with_key(entries, key.finish())?.of_recipe(&tree.origin));
     }
     mistakes.none()?;
     Ok(layers)

@@ -30,11 +30,15 @@ pub(super) fn merged(recipe: &Recipe, base: &[Entry], layers: &[Layer]) -> Resul
     let lines: Vec<String> = refused
         .chain(conflicts)
         .map(|(path, text)| {
-            let tree = || {
-                let tree = recipe.trees.iter().rev().find(|tree| tree.holds(path));
-                tree.map(|tree| tree.origin.as_str())
+            let of_layer = || {
+                let mut layers = layers.iter().rev();
+                let has = |layer: &&Layer| layer.entries.iter().any(|entry| entry.path == *path);
+                layers
+                    .find(|layer| layer.origin.is_some() && has(layer))?
+                    .origin
+                    .as_deref()
             };
-            let origin = origins.get(path.as_str()).copied().or_else(tree);
+            let origin = origins.get(path.as_str()).copied().or_else(of_layer);
             format!("{}: {text}", origin.unwrap_or("the recipe"))
         })
         .collect();

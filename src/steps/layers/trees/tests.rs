@@ -8,6 +8,7 @@ use super::super::words::tests::{KERNEL, recipe};
 use super::*;
 use crate::debian::loopback::Loopback;
 use crate::host::progress::{Kind as Shown, Progress};
+use crate::layer::Writer;
 use crate::layer::merge::merge;
 use crate::lock::Lock;
 use crate::recipe::{Mistakes, Recipe};

@@ -1,0 +1,277 @@
+//! A build of a recipe that brings content in every way: files and archives of a server, templates, certificate authorities, programs
+//! that run in the root.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use data_encoding::HEXLOWER;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use slipway::host::cache::Cache;
+
+use super::sources::{Files, run, serve};
+use super::{Place, RECIPE};
+
+/// What the recipe has beside [`RECIPE`].
+const MORE: &str = r#"
+[variables]
+zone = "eu-1"
+
+[ca]
+certificates = ["corp.pem"]
+
+[overlay]
+archives = [{ url = "SERVER/agent.tar.gz", sha256 = "AGENT", to = "/usr/lib/agent", strip = 1 }]
+
+[files."/usr/bin/tool"]
+url = "SERVER/tool"
+sha256 = "TOOL"
+mode = "0755"
+
+[files."/etc/zone"]
+content = "{{ zone }} of {{ image.name }}\n"
+template = true
+
+[files."/var/lib/made/kept"]
+content = "the recipe has the last word\n"
+
+[[build.run]]
+name = "setup"
+command = ["sh", "-e", "setup.sh"]
+inputs = ["setup.sh", "data"]
+environment = { WORD = "given" }
+
+[[build.run]]
+name = "second"
+command = ["sh", "-ec", "cat /etc/made >> /etc/made.too; ! test -e /run/inputs/setup.sh"]
+"#;
+
+/// What the first program does: it sees the packages, the archive, its inputs and its environment, and neither a network nor the host.
+const SETUP: &str = r##"
+test "$(id -u)" = 0
+test -x /usr/lib/agent/run
+test "$(wc -l < /proc/net/dev)" = 3
+grep -q sshd /etc/passwd
+openssl verify -CApath /etc/ssl/certs data/corp.pem > /dev/null
+openssl verify -CAfile /etc/ssl/certs/ca-certificates.crt data/corp.pem > /dev/null
+echo "$WORD $(cat data/words) $SOURCE_DATE_EPOCH" > /etc/made
+mkdir -p /var/lib/made /opt/made
+echo run > /var/lib/made/kept
+echo run > /opt/made/file
+rm /etc/ssh/moduli
+echo "# changed" >> /etc/nsswitch.conf
+touch /etc/hostname.was /tmp/scratch
+chown 7:7 /etc/hostname.was
+"##;
+
+fn sum(bytes: &[u8]) -> String {
+    HEXLOWER.encode(&Sha256::digest(bytes))
+}
+
+fn agent() -> Vec<u8> {
+    let mut tar = tar::Builder::new(flate2::write::GzEncoder::new(
+        Vec::new(),
+        flate2::Compression::fast(),
+    ));
+    let mut header = tar::Header::new_gnu();
+    header.set_mode(0o4755);
+    header.set_uid(1000);
+    header.set_gid(1000);
+    header.set_size(5);
+    tar.append_data(&mut header, "agent-1/run", &b"agent"[..])
+        .unwrap();
+    tar.into_inner().unwrap().finish().unwrap()
+}
+
+fn authority() -> String {
+    let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, "Corp ROOT");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    params.self_signed(&key).unwrap().pem()
+}
+
+/// What the programs changed, by their names.
+fn listed(place: &Path) -> BTreeMap<String, Value> {
+    let text = fs::read(place.join("out/small-1.0/changes.json")).unwrap();
+    let all: Vec<Value> = serde_json::from_slice(&text).unwrap();
+    all.into_iter()
+        .map(|run| (run["name"].as_str().unwrap().to_owned(), run))
+        .collect()
+}
+
+fn paths(run: &Value, kind: &str) -> Vec<String> {
+    let list = run[kind].as_array().unwrap().iter();
+    list.map(|one| one["path"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// A place with the recipe's files, served ones among them, and the text that [`MORE`] comes to.
+struct Bench {
+    place: Place,
+    files: Files,
+    server: String,
+    more: String,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let place = Place::new("content", None);
+        let (tool, agent) = (b"a tool".to_vec(), agent());
+        let more = MORE
+            .replace("TOOL", &sum(&tool))
+            .replace("AGENT", &sum(&agent));
+        // Downloads are shared with other runs: what an earlier one fetched is fetched again.
+        let cache = Cache::at(place.folder.join("cache")).unwrap();
+        for content in [&tool, &agent] {
+            fs::remove_file(cache.object(&sum(content))).ok();
+        }
+        let served = [
+            ("/tool".to_owned(), tool),
+            ("/agent.tar.gz".to_owned(), agent),
+        ];
+        let files: Files = Arc::new(Mutex::new(served.into()));
+        let server = format!("http://{}", serve(files.clone()));
+        let recipes = place.folder.join("recipes");
+        fs::create_dir(recipes.join("data")).unwrap();
+        let corp = authority();
+        for (name, content) in [
+            ("corp.pem", corp.as_str()),
+            ("data/corp.pem", &corp),
+            ("data/words", "words"),
+            ("setup.sh", SETUP),
+        ] {
+            fs::write(recipes.join(name), content).unwrap();
+        }
+        let more = more.replace("SERVER", &server);
+        Self {
+            place,
+            files,
+            server,
+            more,
+        }
+    }
+
+    fn serve(&self, path: &str, content: &[u8]) {
+        let mut files = self.files.lock().unwrap();
+        files.insert(path.to_owned(), content.to_vec());
+    }
+
+    /// Builds the recipe with this behind it, without other forms of the disk, which take a minute each.
+    fn build(&self, more: &str, out: &str) -> (bool, String) {
+        let (base, _) = RECIPE.split_once("[[artifacts]]").unwrap();
+        let path = self.place.folder.join("recipes/small.toml");
+        fs::write(path, format!("{base}{more}")).unwrap();
+        run(&self.place, &["build", "recipes/small.toml", "-o", out])
+    }
+
+    fn sums(&self, out: &str) -> String {
+        let path = self.place.folder.join(out).join("small-1.0/SHA256SUMS");
+        fs::read_to_string(path).unwrap()
+    }
+}
+
+#[test]
+fn a_recipe_brings_files_of_servers_authorities_and_what_programs_make() {
+    let bench = Bench::new();
+    refused(&bench);
+    let (good, said) = bench.build(&bench.more, "out");
+    assert!(good, "{said}");
+    recorded(&listed(&bench.place.folder));
+    // What has to be fetched is said: nothing any more.
+    let words = ["build", "recipes/small.toml", "--dry-run"];
+    let (good, said) = run(&bench.place, &words);
+    assert!(good && !said.contains("to fetch: http"), "{said}");
+
+    // With the programs run again the bytes are the same.
+    for step in ["run", "archive", "root"] {
+        fs::remove_dir_all(bench.place.folder.join("cache/steps").join(step)).unwrap();
+    }
+    let (good, said) = bench.build(&bench.more, "again");
+    assert!(good, "{said}");
+    assert_eq!(bench.sums("again"), bench.sums("out"));
+    in_the_root(&bench);
+}
+
+/// A lying server, a program that fails, and one that writes where Slipway has a file.
+fn refused(bench: &Bench) {
+    bench.serve("/tool", b"another");
+    let (good, said) = bench.build(&bench.more, "out");
+    assert!(!good, "{said}");
+    for expected in ["small.toml:", &sum(b"a tool"), &sum(b"another")] {
+        assert!(said.contains(expected), "{expected}\n{said}");
+    }
+    let words = ["build", "recipes/small.toml", "--dry-run"];
+    let (good, said) = run(&bench.place, &words);
+    let line = format!("to fetch: {}/tool", bench.server);
+    assert!(good && said.contains(&line), "{said}");
+    bench.serve("/tool", b"a tool");
+
+    let more = |command: &str| {
+        bench
+            .more
+            .replace("cat /etc/made", &format!("{command}; cat /etc/made"))
+    };
+    let (good, said) = bench.build(&more("echo no such luck >&2; false"), "out");
+    assert!(!good && said.contains("no such luck"), "{said}");
+    assert!(said.contains("running second"), "{said}");
+    let left = fs::read_dir(bench.place.folder.join("cache/tmp")).unwrap();
+    assert_eq!(left.count(), 0);
+
+    let (good, said) = bench.build(
+        &more("mkdir -p /usr/lib/slipway; touch /usr/lib/slipway/y"),
+        "out",
+    );
+    let expected = "/usr/lib/slipway/y is in /usr/lib/slipway";
+    assert!(!good && said.contains(expected), "{said}");
+    assert!(said.contains("small.toml:"), "{said}");
+}
+
+fn recorded(runs: &BTreeMap<String, Value>) {
+    let first = &runs["setup"];
+    let added = [
+        "/etc/hostname.was",
+        "/etc/made",
+        "/var/lib/made",
+        "/var/lib/made/kept",
+        "/var/opt/made",
+        "/var/opt/made/file",
+    ];
+    assert_eq!(paths(first, "added"), added);
+    assert_eq!(paths(first, "removed"), ["/etc/ssh/moduli"]);
+    assert_eq!(paths(first, "changed"), ["/etc/nsswitch.conf"]);
+    assert_eq!(paths(&runs["second"], "added"), ["/etc/made.too"]);
+    let made = first["added"].as_array().unwrap().iter();
+    let mut made = made.filter(|one| one["path"] == "/etc/made");
+    assert!(made.next().unwrap()["sha256"].as_str().unwrap().len() == 64);
+}
+
+/// Looks at the root of the built image by comparing it with one of the recipe alone: `slipway diff` lists every file that differs.
+fn in_the_root(bench: &Bench) {
+    let (good, said) = bench.build("", "plain");
+    assert!(good, "{said}");
+    let folders = ["plain", "out"].map(|out| format!("{out}/small-1.0"));
+    let (good, said) = run(&bench.place, &["diff", &folders[0], &folders[1]]);
+    assert!(good, "{said}");
+    for expected in [
+        "+ /etc/made 23 B",
+        "+ /etc/made.too 23 B",
+        "- /etc/ssh/moduli",
+        "~ /etc/nsswitch.conf",
+        "+ /etc/zone 14 B",
+        "~ /etc/ssl/certs/ca-certificates.crt",
+        "+ /etc/ssl/certs/corp.pem",
+        "+ /usr/share/ca-certificates/slipway ",
+        "+ /usr/bin/tool 6 B",
+        "+ /usr/lib/agent 5 B, 2 paths",
+        // What the recipe has in place of the program's, which was four bytes long.
+        "+ /usr/share/factory/var/lib/made 29 B, 2 paths",
+        "+ /usr/share/factory/var/opt 4 B, 3 paths",
+    ] {
+        assert!(said.contains(expected), "{expected}\n{said}");
+    }
+}
