@@ -2,12 +2,15 @@
 
 mod certificates;
 mod credential_providers;
+mod enable;
 mod found;
 mod modules;
 mod overlay;
 mod runs;
 mod trees;
 mod words;
+
+use std::collections::BTreeMap;
 
 use anyhow::Result;
 
@@ -17,9 +20,10 @@ use super::identity::Identity;
 use super::kernel::Kernel;
 use super::kubelet::Kubelet;
 use crate::NODE_PROGRAM;
+use crate::host::cache::Key;
 use crate::host::session::Session;
 use crate::install::Rootfs;
-use crate::layer::Layer;
+use crate::layer::{Entry, Layer};
 use crate::lock::LockedRecipe;
 use crate::node_files::{self, Contents};
 
@@ -76,4 +80,17 @@ fn made(
     let runs = runs::layers(session, locked, rootfs, &layers)?;
     layers.extend(runs);
     Ok(layers)
+}
+
+/// The links by which enabling a unit of a tree has systemd start it, by their paths; or why it cannot be enabled. For tests that
+/// compare them with systemctl's.
+///
+/// # Errors
+/// If the entries are not a tree.
+pub fn enabled(
+    entries: Vec<Entry>,
+    unit: &str,
+) -> Result<Result<BTreeMap<String, String>, String>> {
+    let layer = Layer::with_key(entries, Key::of("units", 1).finish())?;
+    Ok(enable::links(&Found::of_layers(&[layer])?, unit, &[]))
 }

@@ -11,6 +11,7 @@
 
 mod boot_files;
 mod disks;
+mod enable;
 mod setup;
 mod units;
 
@@ -69,7 +70,15 @@ fn main() -> Result<()> {
             "systemd_analyze_finds_our_units_as_closed_as_documented",
             Bench::units,
         ),
+        ("systemctl_enables_the_same_links", Bench::enable),
     ] {
+        // With a word of the command line only the tests whose names have it.
+        if std::env::args()
+            .nth(1)
+            .is_some_and(|word| !name.contains(&word))
+        {
+            continue;
+        }
         proof(&bench).with_context(|| format!("test {name}"))?;
         println!("test {name} ... ok");
     }

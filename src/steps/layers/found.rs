@@ -35,6 +35,14 @@ impl Found {
         Ok(Self::of(merge::merge(rootfs.entries(), layers, &[])?.tree))
     }
 
+    /// Layers alone.
+    ///
+    /// # Errors
+    /// If they do not fit over each other.
+    pub(super) fn of_layers(layers: &[Layer]) -> Result<Self> {
+        Ok(Self::of(merge::merge(&[], layers, &[])?.tree))
+    }
+
     fn of(tree: Tree) -> Self {
         let read = |path: &str| {
             let text = read(&tree, path).unwrap_or_default();
@@ -64,12 +72,33 @@ impl Found {
         resolve(&self.tree, path, false).is_ok_and(|path| path.starts_with("/var/"))
     }
 
-    /// The text of a unit file; for an instance, that of its template.
-    pub(super) fn unit(&self, unit: &str) -> Option<Vec<u8>> {
+    /// The path of a unit file as systemd finds it; for an instance, that of its template. None of a masked unit.
+    pub(super) fn unit_file(&self, unit: &str) -> Option<String> {
         let template = template(unit);
         let names = [Some(unit), template.as_deref()].into_iter().flatten();
-        let mut paths = names.flat_map(|name| UNITS.map(|folder| format!("{folder}/{name}")));
-        paths.find_map(|path| self.text(&path))
+        let paths = names.flat_map(|name| UNITS.map(|folder| format!("{folder}/{name}")));
+        let path = paths.into_iter().find(|path| self.has(path))?;
+        let path = resolve(&self.tree, &path, true).ok()?;
+        let is_file = |entry: &Entry| matches!(entry.kind, Kind::File(_));
+        self.tree.get(&path).is_some_and(is_file).then_some(path)
+    }
+
+    /// The texts of a unit's drop-ins, in the order in which systemd reads them; for an instance, those of its template too.
+    pub(super) fn drop_ins(&self, unit: &str) -> Vec<Vec<u8>> {
+        let template = template(unit);
+        let mut named: BTreeMap<&str, String> = BTreeMap::new();
+        for name in [Some(unit), template.as_deref()].into_iter().flatten() {
+            for folder in UNITS.map(|folder| format!("{folder}/{name}.d")) {
+                for file in self.below_folder(&folder) {
+                    if file.ends_with(".conf") && !file.contains('/') {
+                        let path = format!("{folder}/{file}");
+                        named.entry(file).or_insert(path);
+                    }
+                }
+            }
+        }
+        let paths = named.into_values();
+        paths.filter_map(|path| self.text(&path)).collect()
     }
 
     /// Whether there is a unit, or a link in the place of one.
@@ -201,7 +230,8 @@ pub(super) mod tests {
             ("b.service", None, false),
             ("old.service", None, false),
         ] {
-            assert_eq!(found.unit(unit).as_deref(), text, "{unit}");
+            let file = found.unit_file(unit).and_then(|path| found.text(&path));
+            assert_eq!(file.as_deref(), text, "{unit}");
             assert_eq!(found.has_unit(unit), has, "{unit}");
         }
         assert!(found.has_script("old.service") && !found.has_script("old.timer"));

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 
-use super::found::{ENABLED, Found, template};
+use super::enable;
+use super::found::{ENABLED, Found};
 use crate::host::cache::Cache;
 use crate::layer::{Entry, Kind, Layer, Source, Writer};
 use crate::node_files::PRESET;
@@ -23,13 +24,20 @@ pub(super) fn layers(
 ) -> Result<[Layer; 2]> {
     let entries = files(cache, &recipe.files, below)?;
     let mut links = Vec::new();
+    let units = &recipe.units;
+    // What the recipe says of a unit counts, not what another unit would have with it.
+    let off: Vec<&str> = names(&units.disable).chain(names(&units.mask)).collect();
+    let on: Vec<&str> = names(&units.enable).collect();
     for unit in &recipe.units.enable {
-        let text = with_files.unit(unit);
-        let text = text.with_context(|| format!("there is no unit {unit}"))?;
-        links.extend(enable(unit, &String::from_utf8_lossy(&text)));
+        let made = enable::links(with_files, unit, &off).map_err(anyhow::Error::msg)?;
+        let made = made.into_iter();
+        links.extend(made.map(|(link, target)| Entry::symlink(link, target)));
     }
     for unit in &recipe.units.disable {
-        links.extend(below.links_to(unit).into_iter().map(Entry::remove));
+        // As systemctl: what is enabled together is disabled together, unless the recipe enables it.
+        let units = enable::with_also(with_files, unit, &on).into_iter();
+        let gone = units.flat_map(|unit| below.links_to(&unit));
+        links.extend(gone.map(Entry::remove));
     }
     for unit in &recipe.units.mask {
         links.push(Entry::symlink(format!("{ENABLED}/{unit}"), "/dev/null"));
@@ -42,6 +50,10 @@ pub(super) fn layers(
         Layer::new(cache, entries)?.of(Writer::Recipe),
         Layer::new(cache, links)?,
     ])
+}
+
+fn names(list: &[String]) -> impl Iterator<Item = &str> {
+    list.iter().map(String::as_str)
 }
 
 /// The recipe's files. A user or group that is not there has number 0.
@@ -88,40 +100,6 @@ fn kind(cache: &Cache, file: &FileEntry) -> Result<Kind> {
     })
 }
 
-/// The links that `systemctl enable` would create from the unit's section `[Install]`.
-pub(super) fn enable(unit: &str, text: &str) -> Vec<Entry> {
-    let mut entries = Vec::new();
-    let mut install = false;
-    let target = format!(
-        "/usr/lib/systemd/system/{}",
-        template(unit).unwrap_or_else(|| unit.to_owned())
-    );
-    let instance = unit
-        .split_once('@')
-        .and_then(|(_, rest)| rest.rsplit_once('.'))
-        .map_or("", |(name, _)| name);
-    for line in text.lines().map(str::trim) {
-        if line.starts_with('[') {
-            install = line == "[Install]";
-        }
-        let Some((key, value)) = line.split_once('=').filter(|_| install) else {
-            continue;
-        };
-        for word in value.split_whitespace() {
-            let word = word.replace("%i", instance).replace("%I", instance);
-            let link = match key.trim() {
-                "WantedBy" => format!("{ENABLED}/{word}.wants/{unit}"),
-                "RequiredBy" => format!("{ENABLED}/{word}.requires/{unit}"),
-                "UpheldBy" => format!("{ENABLED}/{word}.upholds/{unit}"),
-                "Alias" => format!("{ENABLED}/{word}"),
-                _ => continue,
-            };
-            entries.push(Entry::symlink(link, target.clone()));
-        }
-    }
-    entries
-}
-
 fn preset(recipe: &Recipe) -> String {
     let line = |word: &str, units: &[String]| {
         units
@@ -130,42 +108,4 @@ fn preset(recipe: &Recipe) -> String {
             .collect::<String>()
     };
     line("enable", &recipe.units.enable) + &line("disable", &recipe.units.disable)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn install_sections_become_links() {
-        let text = "[Unit]\nWantedBy=not.me\n[Install]\nWantedBy=multi-user.target a.target\nAlias=dbus-x.service\n";
-        let made: Vec<(String, Kind)> = enable("x.service", text)
-            .into_iter()
-            .map(|e| (e.path, e.kind))
-            .collect();
-        let target = Kind::Symlink("/usr/lib/systemd/system/x.service".into());
-        assert_eq!(
-            made,
-            [
-                (
-                    "/etc/systemd/system/multi-user.target.wants/x.service".to_owned(),
-                    target.clone()
-                ),
-                (
-                    "/etc/systemd/system/a.target.wants/x.service".to_owned(),
-                    target.clone()
-                ),
-                ("/etc/systemd/system/dbus-x.service".to_owned(), target),
-            ]
-        );
-        let made = enable("getty@tty1.service", "[Install]\nWantedBy=getty.target\n");
-        assert_eq!(
-            made[0].path,
-            "/etc/systemd/system/getty.target.wants/getty@tty1.service"
-        );
-        assert_eq!(
-            made[0].kind,
-            Kind::Symlink("/usr/lib/systemd/system/getty@.service".into())
-        );
-    }
 }

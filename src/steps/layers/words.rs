@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use super::found::Found;
-use super::{credential_providers, modules, overlay};
+use super::{credential_providers, enable, modules, overlay};
 use crate::host::cache::Cache;
 use crate::install::Rootfs;
 use crate::layer::merge;
@@ -152,20 +152,21 @@ fn units(recipe: &Recipe, below: &Found, with_files: &Found, mistakes: &mut Mist
         mistake.nearest(unit, with_files.units())
     };
     for unit in &units.enable {
-        match with_files.unit(unit) {
-            None => mistakes.add(absent("enable", unit)),
-            Some(text) if starts_nothing(unit, &String::from_utf8_lossy(&text)) => {
-                mistakes.add(
-                    Mistake::of(
-                        place("enable", unit),
-                        format!("`{unit}` cannot be enabled: its section [Install] names no unit that would start it"),
-                        "expected a unit with WantedBy=, RequiredBy=, UpheldBy= or Alias=",
-                    )
-                    .help("a link in [files.\"/etc/systemd/system/multi-user.target.wants/…\"] starts it without one"),
-                );
-            }
-            Some(_) => {}
+        if with_files.unit_file(unit).is_none() {
+            mistakes.add(absent("enable", unit));
+            continue;
         }
+        let found = match enable::links(with_files, unit, &[]) {
+            Ok(links) if !links.is_empty() => continue,
+            Ok(_) => format!(
+                "`{unit}` cannot be enabled: its section [Install] names no unit that would start it"
+            ),
+            Err(why) => format!("`{unit}` cannot be enabled: {why}"),
+        };
+        let expected = "expected a unit with WantedBy=, RequiredBy=, UpheldBy=, Alias= or Also=";
+        mistakes.add(Mistake::of(place("enable", unit), found, expected).help(
+            "a link in [files.\"/etc/systemd/system/multi-user.target.wants/…\"] starts it without one",
+        ));
     }
     for unit in &units.disable {
         if !with_files.has_unit(unit) && below.links_to(unit).is_empty() {
@@ -184,12 +185,6 @@ fn units(recipe: &Recipe, below: &Found, with_files: &Found, mistakes: &mut Mist
             mistakes.add(absent("mask", unit));
         }
     }
-}
-
-/// Whether `systemctl enable` would make no link.
-fn starts_nothing(unit: &str, text: &str) -> bool {
-    let also = text.lines().any(|line| line.trim().starts_with("Also="));
-    !also && overlay::enable(unit, text).is_empty()
 }
 
 #[cfg(test)]
