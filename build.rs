@@ -6,6 +6,9 @@
 //! every feature of the tool. `SLIPWAY_PROGRAMS=FOLDER` embeds the programs of this folder instead; a file in place of
 //! the folder is embedded as each of them, for checks that run none.
 
+#[path = "build/code.rs"]
+mod code;
+
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,6 +27,7 @@ const PROGRAMS: [(&str, &str); 3] = [
 )]
 fn main() {
     println!("cargo::rerun-if-env-changed=SLIPWAY_PROGRAMS");
+    hash_code();
     let folder = match env::var_os("SLIPWAY_PROGRAMS") {
         Some(given) => PathBuf::from(given),
         // The folder is not watched: it is newer than this script's start, so every second build would run the script
@@ -40,6 +44,27 @@ fn main() {
         }
         let variable = format!("SLIPWAY_{}_PROGRAM", package.to_uppercase());
         println!("cargo::rustc-env={variable}={}", path.display());
+    }
+}
+
+/// Passes the hash of each step's code to the compilation of `src/code.rs`.
+#[allow(
+    clippy::print_stdout,
+    reason = "a build script speaks to Cargo by stdout"
+)]
+fn hash_code() {
+    let root =
+        PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("Cargo sets CARGO_MANIFEST_DIR"));
+    for watched in ["build", "build.rs", "Cargo.lock"] {
+        println!("cargo::rerun-if-changed={}", root.join(watched).display());
+    }
+    for step in code::STEPS {
+        for path in step.paths {
+            println!("cargo::rerun-if-changed={}", root.join(path).display());
+        }
+        let hash = code::hash(&root, step)
+            .unwrap_or_else(|error| panic!("hashing the code of {}: {error}", step.name));
+        println!("cargo::rustc-env=SLIPWAY_CODE_{}={hash}", step.name);
     }
 }
 

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
+use crate::code;
 use crate::host::cache::{Cache, Key};
 
 /// Files to be laid over a root: later layers win over earlier ones and over the tree.
@@ -180,7 +181,7 @@ impl Layer {
     /// If a path is not absolute or not plain, or a file cannot be read.
     pub fn new(cache: &Cache, entries: Vec<Entry>) -> Result<Self> {
         let entries = sorted(entries)?;
-        let mut key = Key::of("layer", 1);
+        let mut key = Key::of("layer", code::LAYER);
         for entry in &entries {
             key = add(cache, key, entry)?;
         }

@@ -2,6 +2,9 @@
 //!
 //! The modules are in groups, lowest first; a module uses only modules of the groups above its line.
 
+// Floor: the code of the steps
+pub mod code;
+
 // Floor: file formats
 pub mod format;
 

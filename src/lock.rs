@@ -264,8 +264,8 @@ impl Digests {
         let mut of_recipe = request.clone();
         of_recipe.sets.retain(|set| !set.is_tools());
         let tools: Vec<&SetRequest> = request.sets.iter().filter(|set| set.is_tools()).collect();
-        let recipe = Key::of("lock", VERSION).value("request", &of_recipe)?;
-        let tools = Key::of("tools of a lock", VERSION).value("sets", &tools)?;
+        let recipe = Key::of_data("lock", VERSION).value("request", &of_recipe)?;
+        let tools = Key::of_data("tools of a lock", VERSION).value("sets", &tools)?;
         Ok(Self {
             recipe: recipe.finish().to_string(),
             tools: tools.finish().to_string(),

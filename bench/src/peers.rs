@@ -51,7 +51,7 @@ impl Peers {
             ..install::Options::default()
         };
         let rootfs = install::install(session, "rootfs", &debs, &options)?;
-        let key = Key::of("peers", 1).key("rootfs", &rootfs.key).finish();
+        let key = Key::of_data("peers", 1).key("rootfs", &rootfs.key).finish();
         let step = session.progress.step("unpack peers");
         let made = session.cache.step("peers", &key, |folder| {
             let mut archive = tar::Archive::new(File::open(&rootfs.tar)?);

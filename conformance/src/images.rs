@@ -62,7 +62,7 @@ pub fn make(
     userland: &Userland,
 ) -> Result<(PathBuf, Vec<String>)> {
     let names = wanted(suite, userland)?;
-    let mut key = Key::of("test images", VERSION)
+    let mut key = Key::of_data("test images", VERSION)
         .key("userland", &userland.rootfs.key)
         .text("release", &suite.obtained.release);
     for (package, path) in &suite.obtained.programs {

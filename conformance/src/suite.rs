@@ -96,7 +96,7 @@ impl Suite {
 
 /// A program of the lock as a file that can be executed: the cache's downloads cannot.
 fn executable(session: &Session, program: &Program) -> Result<PathBuf> {
-    let key = Key::of("executable", 1)
+    let key = Key::of_data("executable", 1)
         .text("program", &program.sha256)
         .finish();
     let made = session.cache.step("executable", &key, |folder| {

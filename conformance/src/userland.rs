@@ -51,7 +51,9 @@ impl Userland {
             ..Options::default()
         };
         let rootfs = install::install(session, "userland", &debs, &options)?;
-        let key = Key::of("userland", 2).key("rootfs", &rootfs.key).finish();
+        let key = Key::of_data("userland", 2)
+            .key("rootfs", &rootfs.key)
+            .finish();
         let made = session.cache.step("userland", &key, |folder| {
             let mut archive = tar::Archive::new(File::open(&rootfs.tar)?);
             archive.set_preserve_permissions(true);

@@ -28,7 +28,7 @@ impl ImageRoot {
             .cache
             .digest(&file)
             .with_context(|| format!("hashing {}", file.display()))?;
-        let key = Key::of("image root", 1).text("root", &digest).finish();
+        let key = Key::of_data("image root", 1).text("root", &digest).finish();
         let made = session.cache.step("image-root", &key, |folder| {
             fs::create_dir(folder.join("tree"))?;
             tools

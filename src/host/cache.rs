@@ -150,7 +150,7 @@ impl Cache {
     /// Path of the last verified file of this URL that has no digest beforehand: a suite's signed list.
     #[must_use]
     pub fn list(&self, url: &str) -> PathBuf {
-        let name = Key::of("list", 1).text("url", url).finish();
+        let name = Key::of_data("list", 1).text("url", url).finish();
         self.root.join("lists").join(name.as_str())
     }
 
@@ -324,7 +324,7 @@ impl Cache {
         if meta.len() < SMALL {
             return digest::sha256(path);
         }
-        let memo = Key::of("digest", 1)
+        let memo = Key::of_data("digest", 1)
             .text("path", &path.to_string_lossy())
             .text(
                 "stat",
@@ -404,7 +404,7 @@ mod tests {
     #[test]
     fn a_step_is_made_once() {
         let (_folder, cache) = cache();
-        let key = Key::of("test", 1).text("a", "b").finish();
+        let key = Key::of_data("test", 1).text("a", "b").finish();
         let first = cache
             .step("test", &key, |at| Ok(fs::write(at.join("x"), "1")?))
             .unwrap();
@@ -416,7 +416,7 @@ mod tests {
     #[test]
     fn a_failed_step_leaves_nothing() {
         let (_folder, cache) = cache();
-        let key = Key::of("test", 1).finish();
+        let key = Key::of_data("test", 1).finish();
         let failed = cache.step("test", &key, |at| {
             fs::write(at.join("x"), "half")?;
             bail!("on purpose")
@@ -433,7 +433,7 @@ mod tests {
     #[test]
     fn two_builds_make_a_step_once() {
         let (_folder, cache) = cache();
-        let key = Key::of("test", 1).finish();
+        let key = Key::of_data("test", 1).finish();
         let count = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..8 {
@@ -470,7 +470,7 @@ mod tests {
     #[test]
     fn another_boot_trusts_only_what_was_synced() {
         let (_folder, mut cache) = cache();
-        let [torn, kept] = ["torn", "kept"].map(|name| Key::of(name, 1).finish());
+        let [torn, kept] = ["torn", "kept"].map(|name| Key::of_data(name, 1).finish());
         cache.step("test", &kept, |_| Ok(())).unwrap();
         cache.settle().unwrap();
         cache.step("test", &torn, |_| Ok(())).unwrap();
@@ -481,10 +481,10 @@ mod tests {
 
     #[test]
     fn inputs_do_not_run_together() {
-        let one = Key::of("s", 1).text("a", "bc").finish();
-        let two = Key::of("s", 1).text("ab", "c").finish();
+        let one = Key::of_data("s", 1).text("a", "bc").finish();
+        let two = Key::of_data("s", 1).text("ab", "c").finish();
         assert_ne!(one, two);
-        assert_ne!(one, Key::of("s", 2).text("a", "bc").finish());
+        assert_ne!(one, Key::of_data("s", 2).text("a", "bc").finish());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::configure;
 use super::options::Options;
 use super::rootfs::{self, Rootfs};
+use crate::code;
 use crate::debian::pinned::Deb;
 use crate::host::cache::Key;
 use crate::host::session::Session;
@@ -46,7 +47,7 @@ pub fn generated(
     options: &Options,
     first: &Rootfs,
 ) -> Result<Vec<Generated>> {
-    let key = Key::of("generated", 1)
+    let key = Key::of("generated", code::ROOTFS)
         .key("rootfs", &first.key)
         .text("host", HOST)
         .finish();

@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 use super::options::{Options, Purpose};
 use super::report::Report;
 use super::{clean, configure, first_boot, generated, layout, pack, unpack, waves};
+use crate::code;
 use crate::debian::pinned::{Deb, LockedPackage};
 use crate::host::cache::Key;
 use crate::host::progress::Step;
@@ -97,7 +98,7 @@ pub(super) fn make(
 }
 
 fn key(debs: &[Deb], options: &Options) -> Key {
-    let mut key = Key::of("rootfs", 6)
+    let mut key = Key::of("rootfs", code::ROOTFS)
         .text("options", &format!("{options:?}"))
         .text("first boot", &first_boot::text())
         .bytes("count", &debs.len().to_le_bytes());
@@ -147,7 +148,7 @@ impl Rootfs {
     pub fn without(mut self, paths: &[String]) -> Self {
         if !paths.is_empty() {
             self.entries.retain(|entry| !paths.contains(&entry.path));
-            let mut key = Key::of("rootfs without", 1).key("rootfs", &self.key);
+            let mut key = Key::of("rootfs without", code::ROOTFS).key("rootfs", &self.key);
             for path in paths {
                 key = key.text("path", path);
             }
@@ -182,7 +183,7 @@ impl Rootfs {
             }
             entry
         });
-        let key = Key::of("rootfs layer", 1)
+        let key = Key::of("rootfs layer", code::ROOTFS)
             .key("rootfs", &self.key)
             .text("prefix", prefix);
         Layer::with_key(entries.collect(), key.finish())

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::rootfs::unpack_only;
+use crate::code;
 use crate::debian::pinned::Deb;
 use crate::host::cache::Key;
 use crate::host::sandbox::Sandbox;
@@ -32,7 +33,7 @@ pub struct Tools {
 pub fn install(session: &Session, name: &str, debs: &[Deb]) -> Result<Tools> {
     let mut debs = debs.to_vec();
     debs.sort_by(|a, b| a.package.name.cmp(&b.package.name));
-    let mut key = Key::of("tools", 1);
+    let mut key = Key::of("tools", code::ROOTFS);
     for deb in &debs {
         key = key.text(&deb.package.name, &deb.package.sha256);
     }

@@ -311,7 +311,7 @@ mod tests {
     }
 
     fn merged(entries: Vec<Entry>) -> Result<Tree> {
-        let layer = Layer::with_key(entries, Key::of("test", 1).finish())?;
+        let layer = Layer::with_key(entries, Key::of_data("test", 1).finish())?;
         let merged = merge(&base(), &[layer], &[])?.tree;
         let is_own = |(path, entry): (&String, &Entry)| *path == entry.path;
         assert!(merged.iter().all(is_own), "{merged:?}");
@@ -407,8 +407,9 @@ mod tests {
         ] {
             base.push(Entry::file(format!("{FACTORY}{path}"), 0o644, ""));
         }
-        let layer =
-            |entries: Vec<Entry>| Layer::with_key(entries, Key::of("test", 1).finish()).unwrap();
+        let layer = |entries: Vec<Entry>| {
+            Layer::with_key(entries, Key::of_data("test", 1).finish()).unwrap()
+        };
         let own = layer(vec![Entry::file("/opt/own/x", 0o644, "")]);
         let removals = ["/opt/agent", "/usr/local/bin/tool", "/opt/own/x"];
         let before = merge(&base, std::slice::from_ref(&own), &[]).unwrap().tree;

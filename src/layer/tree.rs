@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 
 use super::{Entry, Kind, Layer, Source};
+use crate::code;
 use crate::host::cache::{Cache, Key};
 use crate::host::tree;
 
@@ -42,7 +43,7 @@ impl Layer {
                 entries.push(read);
             }
         }
-        let key = Key::of("tar layer", 1)
+        let key = Key::of("tar layer", code::LAYER)
             .big_file(cache, "tar", tar)?
             .text("prefix", prefix);
         Self::with_key(entries, key.finish())

@@ -10,6 +10,7 @@ use super::merge::{self, Tree};
 use super::read::Pulled;
 use super::types::{CONFIG, DiffIds};
 use super::write::{Unpacked, manifest_of};
+use crate::code;
 use crate::host::cache::{Cache, Key};
 use crate::host::progress::Step;
 use crate::layer::{Entry, Kind, Source};
@@ -96,7 +97,7 @@ impl Merged {
         architecture: &str,
         step: &Step,
     ) -> Result<(Self, Key, bool)> {
-        let key = Key::of("merged image", 1)
+        let key = Key::of("merged image", code::CONTAINERS)
             .text("manifest", &image.digest)
             .text("architecture", architecture)
             .finish();

@@ -8,6 +8,7 @@ use image::manifest::ImageId;
 
 use super::{removed, sbom};
 use crate::artifact::{self, Inputs};
+use crate::code;
 use crate::host::cache::Key;
 use crate::host::tree;
 use crate::install::Report;
@@ -56,7 +57,7 @@ impl Image {
     /// # Errors
     /// If the recipe cannot be serialised.
     pub fn key(&self) -> Result<Key> {
-        let key = Key::of("output", 2)
+        let key = Key::of("output", code::OUTPUT)
             .text("slipway", env!("CARGO_PKG_VERSION"))
             .key("root", &self.root.key)
             .key("bootable", &self.bootable.key)
@@ -64,6 +65,9 @@ impl Image {
             .text("manifest", &self.identity.manifest.to_text())
             .value("recipe", &self.locked.recipe)?
             .text("lock", &self.locked.lock.recipe_digest)
+            .code("disk", code::DISK)
+            .text("sbom", &self.sbom)
+            .text("epoch", &self.locked.lock.epoch.to_string())
             .finish();
         Ok(key)
     }

@@ -224,7 +224,7 @@ mod tests {
     }
 
     fn key(name: &str) -> Key {
-        Key::of(name, 1).finish()
+        Key::of_data(name, 1).finish()
     }
 
     #[test]

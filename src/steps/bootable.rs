@@ -9,6 +9,7 @@ use image::addon;
 use image::cmdline::{BACKUP_GPT, Cmdline, LIMIT};
 use image::layout::Architecture;
 
+use crate::code;
 use crate::format::uki;
 use crate::host::cache::Key;
 use crate::host::session::Session;
@@ -117,7 +118,7 @@ pub fn link(
     let stub_file = tools.root.join(stub(options.architecture));
     let stub = fs::read(&stub_file)
         .with_context(|| format!("reading systemd's stub {}", stub_file.display()))?;
-    let key = Key::of("bootable", 1)
+    let key = Key::of("bootable", code::BOOTABLE)
         .key("kernel", &kernel.key)
         .key("initramfs", &initramfs.key)
         .bytes("stub", &stub)

@@ -17,7 +17,6 @@ use image::verity::RootHash;
 
 use crate::format::gpt::{Partition, Table, seeded};
 use crate::format::{fat, sparse};
-use crate::host::cache::Key;
 use crate::host::session::Session;
 use crate::install::tools::Tools;
 use crate::steps::bootable::{self, Bootable};
@@ -50,8 +49,6 @@ pub struct Disk {
     pub path: PathBuf,
     /// Bytes of the file, holes included.
     pub size: u64,
-    /// Hash of all inputs.
-    pub key: Key,
 }
 
 /// The inputs of a disk.
@@ -160,7 +157,6 @@ pub fn write(session: &Session, parts: &Parts, path: &Path) -> Result<Disk> {
     let loader = fs::read(&loader_file)
         .with_context(|| format!("reading the boot loader {}", loader_file.display()))?;
     let addon = bootable::addon(tools, parts.architecture)?;
-    let key = key(bootable, root, [&loader, &addon], parts);
     let content = fs::metadata(&root.erofs)
         .with_context(|| format!("reading {}", root.erofs.display()))?
         .len();
@@ -201,30 +197,7 @@ pub fn write(session: &Session, parts: &Parts, path: &Path) -> Result<Disk> {
     Ok(Disk {
         path: path.to_owned(),
         size,
-        key,
     })
-}
-
-fn key(bootable: &Bootable, root: &Root, [loader, addon]: [&[u8]; 2], parts: &Parts) -> Key {
-    let sizes = parts.sizes;
-    Key::of("disk", 4)
-        .key("bootable", &bootable.key)
-        .key("root", &root.key)
-        .bytes("loader", loader)
-        .bytes("addon", addon)
-        .text("uki", &uki_path(parts.image))
-        .text(
-            "sizes",
-            &format!(
-                "{} {} {} {}",
-                sizes.esp, sizes.root, sizes.verity, parts.size_multiple
-            ),
-        )
-        .text("sector", &parts.sector.bytes().to_string())
-        .text("sbom", parts.sbom)
-        .text("architecture", parts.architecture.debian())
-        .text("epoch", &parts.epoch.to_string())
-        .finish()
 }
 
 fn write_esp(

@@ -17,6 +17,7 @@ use anyhow::{Context, Result};
 use image::manifest::Manifest;
 use image::paths::{CA_BUNDLE, INITRD_CONFIG, INITRD_MANIFEST};
 
+use crate::code;
 use crate::format::cpio;
 use crate::host::cache::Key;
 use crate::host::session::Session;
@@ -92,7 +93,7 @@ pub fn pack(session: &Session, kernel: &Kernel, contents: &Contents) -> Result<I
     let step = session.progress.step("initramfs");
     let (base, _) = base::packed(session, kernel, &contents.base)?;
     let manifest = contents.manifest.to_text();
-    let mut key = Key::of("initramfs", 5)
+    let mut key = Key::of("initramfs", code::INITRAMFS)
         .key("base", &base.key)
         .text("manifest", &manifest);
     for (name, bytes) in [

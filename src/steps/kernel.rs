@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::code;
 use crate::debian::pinned::Deb;
 use crate::host::cache::Key;
 use crate::host::session::Session;
@@ -87,7 +88,7 @@ fn no_kernel(recipe: &Recipe, error: &anyhow::Error) -> anyhow::Error {
 /// When the package has no kernel, several, or one without modules, or depmod fails.
 pub fn unpack(session: &Session, tools: &Tools, debs: &[Deb]) -> Result<Kernel> {
     let step = session.progress.step("kernel");
-    let mut key = Key::of("kernel", 1).key("tools", &tools.key);
+    let mut key = Key::of("kernel", code::KERNEL).key("tools", &tools.key);
     for deb in debs {
         key = key.text("package", &deb.package.sha256);
     }

@@ -91,6 +91,6 @@ pub fn enabled(
     entries: Vec<Entry>,
     unit: &str,
 ) -> Result<Result<BTreeMap<String, String>, String>> {
-    let layer = Layer::with_key(entries, Key::of("units", 1).finish())?;
+    let layer = Layer::with_key(entries, Key::of_data("units", 1).finish())?;
     Ok(enable::links(&Found::of_layers(&[layer])?, unit, &[]))
 }

@@ -16,6 +16,7 @@ use image::guid::Guid;
 use image::verity::{RootHash, SALT};
 use sha2::{Digest, Sha256};
 
+use crate::code;
 use crate::format::verity;
 use crate::host::cache::Key;
 use crate::host::session::Session;
@@ -61,7 +62,7 @@ pub fn seal(
     layers: &[Layer],
 ) -> Result<Root> {
     let (options, epoch) = (&locked.recipe.root, locked.lock.epoch);
-    let mut key = Key::of("root", 5)
+    let mut key = Key::of("root", code::ROOT)
         .key("tools", &tools.key)
         .key("rootfs", &rootfs.key)
         .value("options", options)?

@@ -403,7 +403,7 @@ mod tests {
         }
         let tools = Tools {
             root: folder.path().join("tools"),
-            key: Key::of("test", 1).finish(),
+            key: Key::of_data("test", 1).finish(),
         };
         let vars = tools.root.join(OVMF_VARS);
         fs::create_dir_all(vars.parent().unwrap()).unwrap();

@@ -93,7 +93,7 @@ pub(super) fn root(tools: &Tools, place: &Path) -> Result<Root> {
     Ok(Root {
         erofs: place.join("root.erofs"),
         verity: place.join("root.verity"),
-        key: Key::of("formats", 1).text("hash", &hash).finish(),
+        key: Key::of_data("formats", 1).text("hash", &hash).finish(),
         usage: Usage::default(),
         hash: hash.trim().parse().map_err(anyhow::Error::msg)?,
         changes: Vec::new(),

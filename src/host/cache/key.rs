@@ -8,6 +8,7 @@ use anyhow::Result;
 use sha2::{Digest, Sha256};
 
 use super::Cache;
+use crate::code::Code;
 use crate::format::digest;
 
 /// SHA-256 over all inputs that determine a step's result, as 64 hexadecimal digits.
@@ -24,13 +25,19 @@ impl fmt::Display for Key {
 }
 
 impl Key {
-    /// Begins the key of a step. Raise `version` when the step's code changes its result for the same inputs.
+    /// Begins the key of a step that is made by this code.
     #[must_use]
-    pub fn of(step: &str, version: u32) -> KeyBuilder {
+    pub fn of(step: &str, code: Code) -> KeyBuilder {
+        Self::of_data(step, 0).code("step", code)
+    }
+
+    /// Begins the key of data that no code of ours decides about, such as a requirement. `version` is that of its form.
+    #[must_use]
+    pub fn of_data(name: &str, version: u32) -> KeyBuilder {
         KeyBuilder {
             hash: Sha256::new(),
         }
-        .text("step", step)
+        .text("step", name)
         .bytes("version", &version.to_le_bytes())
     }
 
@@ -48,6 +55,12 @@ pub struct KeyBuilder {
 }
 
 impl KeyBuilder {
+    /// Adds the code that makes a part of the result.
+    #[must_use]
+    pub fn code(self, name: &str, code: Code) -> Self {
+        self.text(name, code.as_str())
+    }
+
     /// Adds a text.
     #[must_use]
     pub fn text(self, name: &str, text: &str) -> Self {

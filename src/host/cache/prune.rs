@@ -149,7 +149,7 @@ mod tests {
     fn only_what_is_long_unused_goes_and_a_hit_is_a_use() {
         let place = tempfile::tempdir().unwrap();
         let cache = Cache::at(place.path().join("cache")).unwrap();
-        let [old, hit] = ["old", "hit"].map(|name| Key::of(name, 1).finish());
+        let [old, hit] = ["old", "hit"].map(|name| Key::of_data(name, 1).finish());
         for key in [&old, &hit] {
             let made = cache
                 .step("test", key, |at| Ok(fs::write(at.join("x"), "1")?))

@@ -10,6 +10,7 @@ use super::coredns;
 use super::program::{Pinned, ask_version, go, keep};
 use super::release_module::{Modules, go_mod, link_flags};
 use super::toolchain::{Go, Target};
+use crate::code;
 use crate::host::cache::{Cache, Key};
 use crate::host::progress::Step;
 use crate::host::session::Session;
@@ -158,7 +159,7 @@ fn pin_one(
 /// compiled once. A published release never changes, so they are made once.
 fn resolve(go: &Go, release: &str, cache: &Cache, step: &Step) -> Result<(String, String)> {
     let coredns = coredns::version_for(release);
-    let mut key = Key::of("kubelet modules", 3)
+    let mut key = Key::of("kubelet modules", code::PROGRAMS)
         .key("go", go.key())
         .text("release", release)
         .text("coredns", coredns.unwrap_or_default());
@@ -220,7 +221,7 @@ fn compile(
     let flags = link_flags(release)?;
     let name = content.name();
     let package = format!("./{name}");
-    let mut key = Key::of("kubelet", 3).key("go", go.key());
+    let mut key = Key::of("kubelet", code::PROGRAMS).key("go", go.key());
     for (name, text) in content.sources() {
         key = key.text(name, text);
     }

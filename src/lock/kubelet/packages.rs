@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use super::program::go;
 use super::release_module::{MODULE, Modules, go_mod, link_flags};
 use super::toolchain::{Go, Target};
+use crate::code;
 use crate::host::cache::{Cache, Key, Made};
 use crate::host::progress::Step;
 use crate::host::session::Session;
@@ -96,7 +97,7 @@ fn source(wanted: &Packages<'_>) -> String {
 
 /// The folder of `go.mod` and `go.sum` of our module with that source.
 fn resolve(go: &Go, release: &str, source: &str, cache: &Cache, step: &Step) -> Result<Made> {
-    let key = Key::of("package modules", 1)
+    let key = Key::of("package modules", code::PROGRAMS)
         .key("go", go.key())
         .text("release", release)
         .text("source", source)
@@ -117,7 +118,7 @@ fn compile(
     session: &Session,
 ) -> Result<PathBuf> {
     let flags = link_flags(release)?;
-    let key = Key::of("package", 1)
+    let key = Key::of("package", code::PROGRAMS)
         .key("go", go.key())
         .text("package", target.package)
         .bytes("tests", &[u8::from(target.tests)])
@@ -142,7 +143,7 @@ fn files(
     wanted: &[&str],
     cache: &Cache,
 ) -> Result<BTreeMap<String, PathBuf>> {
-    let key = Key::of("release files", 1)
+    let key = Key::of("release files", code::PROGRAMS)
         .text("release", release)
         .text("files", &wanted.join("\n"))
         .finish();

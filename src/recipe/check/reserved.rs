@@ -42,7 +42,7 @@ pub(super) fn check(check: &mut Check<'_>, recipe: &Recipe, places: &[Place]) {
     let node = node_files::entries(recipe.features(), Contents::default());
     // Nothing is cached by these keys.
     let layers = [(node, Writer::Slipway), (files, Writer::Recipe)].map(|(entries, writer)| {
-        let layer = Layer::with_key(entries, Key::of("check", 1).finish())?;
+        let layer = Layer::with_key(entries, Key::of_data("check", 1).finish())?;
         anyhow::Ok(layer.of(writer))
     });
     let links = MERGED.iter().chain(VAR_LINKS);

@@ -13,6 +13,7 @@ use image::paths::{INITRD_MODULES, INITRD_MODULES_INDEX};
 use super::modprobe::Rules;
 use super::{LEVEL, drivers, modinfo};
 use crate::INIT_PROGRAM;
+use crate::code;
 use crate::format::cpio;
 use crate::host::cache::Key;
 use crate::host::session::Session;
@@ -102,7 +103,7 @@ pub(super) fn packed(
     base: &Base<'_>,
 ) -> Result<(Packed, bool)> {
     let rules = Rules::read(base.files)?;
-    let mut key = Key::of("initramfs base", 1)
+    let mut key = Key::of("initramfs base", code::INITRAMFS)
         .key("kernel", &kernel.key)
         .bytes("init", base.init)
         .text("modprobe.d", &rules.text)
@@ -293,8 +294,8 @@ mod tests {
             release: "6.12".to_owned(),
             vmlinuz: folder.join("vmlinuz"),
             modules: folder.to_owned(),
-            layer: Layer::with_key(Vec::new(), Key::of("layer", 1).finish()).unwrap(),
-            key: Key::of("kernel", 1).finish(),
+            layer: Layer::with_key(Vec::new(), Key::of_data("layer", 1).finish()).unwrap(),
+            key: Key::of_data("kernel", 1).finish(),
         }
     }
 

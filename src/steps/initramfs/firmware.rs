@@ -283,7 +283,7 @@ mod tests {
             Entry::symlink("/usr/lib/firmware/amd-ucode", "/usr/share/ucode"),
             Entry::file("/usr/share/ucode/microcode_amd.bin", 0o644, "amd"),
         ];
-        let key = crate::host::cache::Key::of("layer", 1).finish();
+        let key = crate::host::cache::Key::of_data("layer", 1).finish();
         let layer = Layer::with_key(recipe, key).unwrap();
         let made = |wanted: &[&str]| {
             let firmware = Firmware::of(&packages, std::slice::from_ref(&layer)).unwrap();

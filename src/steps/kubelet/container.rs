@@ -9,6 +9,7 @@ use image::iscsi;
 use image::kubelet::{LINKS, MOUNTS, PROGRAM, Source as MountSource};
 use image::paths::{KUBELET_ROOTFS, VAR_LINKS};
 
+use crate::code;
 use crate::host::cache::{self, Key};
 use crate::host::session::Session;
 use crate::install::Rootfs;
@@ -59,7 +60,7 @@ pub(super) fn image(
     created: u64,
 ) -> Result<PathBuf> {
     let step = session.progress.step("kubelet container");
-    let key = Key::of("kubelet image", 1)
+    let key = Key::of("kubelet image", code::CONTAINERS)
         .key("files", &content.key())
         .text("architecture", architecture)
         .bytes("created", &created.to_le_bytes())
@@ -91,7 +92,7 @@ pub(super) fn image(
 
 impl Content<'_> {
     fn key(&self) -> Key {
-        let key = Key::of("kubelet container", 2)
+        let key = Key::of("kubelet container", code::CONTAINERS)
             .key("rootfs", &self.rootfs.key)
             .text("program", &self.program.sha256)
             .text("mounts", &format!("{MOUNTS:?}{LINKS:?}{VAR_LINKS:?}"));

@@ -15,6 +15,7 @@ use image::paths::{CONTAINER_IMAGES, NODE_PROGRAM};
 use serde::{Deserialize, Serialize};
 
 use super::prebuilt;
+use crate::code;
 use crate::debian::pinned::Deb;
 use crate::host::cache::Key;
 use crate::host::sandbox::Sandbox;
@@ -116,7 +117,7 @@ pub(super) fn bake(
         Entry::directory(CONTAINER_IMAGES, 0o755),
     ];
     let mut references = BTreeMap::new();
-    let mut keys = Key::of("images layer", 2);
+    let mut keys = Key::of("images layer", code::CONTAINERS);
     for image in chosen {
         let wanted = wanted(image, &debs, components)?;
         let step = session.progress.step(&format!("image {}", image.name()));
@@ -169,7 +170,9 @@ pub(super) fn bake(
     entries.push(Entry::file(INDEX, 0o644, serde_json::to_vec(&list)?));
     let path = format!("/usr/lib/systemd/system/{IMAGES_UNIT}");
     entries.push(Entry::file(path, 0o644, unit.as_str()));
-    let key = Key::of("images", 2).key("images", &key).text("unit", &unit);
+    let key = Key::of("images", code::CONTAINERS)
+        .key("images", &key)
+        .text("unit", &unit);
     let layer = Layer::with_key(entries, key.finish())?;
     Ok(Images {
         layer,
@@ -313,7 +316,7 @@ fn make(
 ) -> Result<(Key, PathBuf, bool)> {
     let created = locked.lock.epoch;
     let architecture = locked.recipe.image.architecture.debian();
-    let mut key = Key::of("container image", 1)
+    let mut key = Key::of("container image", code::CONTAINERS)
         .text("image", wanted.image.name())
         .text("architecture", architecture)
         .bytes("created", &created.to_le_bytes());

@@ -190,7 +190,7 @@ pub(super) mod tests {
 
     /// A tree of these entries.
     pub(in crate::steps::layers) fn found(entries: Vec<Entry>) -> Found {
-        let layer = Layer::with_key(entries, Key::of("test", 1).finish()).unwrap();
+        let layer = Layer::with_key(entries, Key::of_data("test", 1).finish()).unwrap();
         Found::of(merge::merge(&[], &[layer], &[]).unwrap().tree)
     }
 

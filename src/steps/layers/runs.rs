@@ -10,6 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::json;
 
+use crate::code;
 use crate::host::cache::{self, Key};
 use crate::host::sandbox::Sandbox;
 use crate::host::session::Session;
@@ -55,7 +56,7 @@ fn layer(
     lower: &[Layer],
     epoch: u64,
 ) -> Result<Layer> {
-    let mut key = Key::of("run", 1)
+    let mut key = Key::of("run", code::CONTENT)
         .key("rootfs", &rootfs.key)
         .value("run", run)?
         .bytes("epoch", &epoch.to_le_bytes());

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Error, Result, ensure};
 
 use super::found::Found;
+use crate::code;
 use crate::host::cache::{Cache, Key};
 use crate::host::progress::Step;
 use crate::host::session::Session;
@@ -50,7 +51,7 @@ pub(super) fn layers(
                 continue;
             }
         };
-        let key = Key::of("tree layer", 1)
+        let key = Key::of("tree layer", code::CONTENT)
             .key("content", &key)
             .value("tree", tree)?
             .key("below", &below_key(&entries)?);
@@ -92,7 +93,7 @@ fn unpacked(
         ArchiveFile::Host(path) => path.clone(),
         ArchiveFile::Download(download) => cache.object(&download.sha256),
     };
-    let key = Key::of("archive", 1)
+    let key = Key::of("archive", code::CONTENT)
         .big_file(cache, "file", &file)?
         .bytes("strip", &strip.to_le_bytes())
         .bytes("keep owners", &[u8::from(keep_owners)])
@@ -180,7 +181,9 @@ fn below_key(entries: &[Entry]) -> Result<Key> {
             (entry.path.as_str(), entry.mode, size)
         })
         .collect();
-    Ok(Key::of("outline", 1).value("entries", &outline)?.finish())
+    Ok(Key::of_data("outline", 1)
+        .value("entries", &outline)?
+        .finish())
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ mod tests {
     use image::paths::KUBELET_ROOTFS;
 
     fn layer(writer: Writer, entries: Vec<Entry>) -> Layer {
-        let key = Key::of("test", 1).finish();
+        let key = Key::of_data("test", 1).finish();
         Layer::with_key(entries, key).unwrap().of(writer)
     }
 
