@@ -55,6 +55,8 @@ pub fn write(session: &Session, locked: &mut LockedRecipe, folder: &Path) -> Res
 
 /// A folder as a lock has it: relative to that of the recipe if it is below it.
 fn recorded(recipe: &Path, folder: &Path) -> Result<String> {
+    // A recipe of the current folder has none in its path.
+    let recipe = Path::new(".").join(recipe);
     let (recipe, folder) = (fs::canonicalize(recipe)?, fs::canonicalize(folder)?);
     let path: PathBuf = match folder.strip_prefix(&recipe) {
         Ok(below) if below != Path::new("") => below.to_owned(),
@@ -96,4 +98,22 @@ fn keep(from: &Path, to: &Path, sha256: &str) -> Result<u64> {
         Ok(())
     })?;
     Ok(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_recorded_as_the_recipe_finds_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = fs::canonicalize(folder.path()).unwrap();
+        fs::create_dir_all(top.join("recipes/files")).unwrap();
+        let found = |recipe: &Path, files: &Path| recorded(recipe, files).unwrap();
+        let recipes = top.join("recipes");
+        assert_eq!(found(&recipes, &recipes.join("files")), "files");
+        assert_eq!(found(&recipes, &top), top.to_str().unwrap());
+        // A test's current folder is that of the package.
+        assert_eq!(found(Path::new(""), Path::new("src")), "src");
+    }
 }

@@ -5,7 +5,6 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 
 use super::program::{LIMIT, Pinned, ask_version, keep};
-use crate::format::digest;
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::lock::fetching::LockedRecipe;
@@ -24,8 +23,9 @@ const PLACES: &[&str] = &[
 /// Pins a file; `path` is relative to the recipe's folder.
 pub(super) fn pin_file(path: &Path, session: &Session, locked: &LockedRecipe) -> Result<Pinned> {
     let file = locked.recipe.folder().join(path);
-    let version = ask_version(&session.cache, &file)?;
+    // The copy is asked: the file may be another one a moment later.
     let (sha256, size) = keep(&session.cache, &file)?;
+    let version = ask_version(&session.cache, &session.cache.object(&sha256))?;
     let kubelet = LockedProgram {
         version,
         sha256,
@@ -52,14 +52,13 @@ pub(super) fn fetch_file(
         })
         .find(|named| named.ends_with(path))
         .with_context(|| format!("the recipe does not name the file {path} any more"))?;
-    let found = digest::sha256(named)?;
+    let (found, _) = keep(&session.cache, named)?;
     ensure!(
         found == kubelet.sha256,
         "{} has SHA-256 {found}, expected {} as the lock says; `slipway lock --renew` takes the present one",
         named.display(),
         kubelet.sha256
     );
-    keep(&session.cache, named)?;
     Ok(())
 }
 

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
+use data_encoding::HEXLOWER;
+use sha2::Digest as _;
 
 use super::{coredns, version};
-use crate::format::digest;
-use crate::host::atomic_file;
 use crate::host::cache::Cache;
 use crate::host::sandbox::Sandbox;
 use crate::host::session::Session;
@@ -80,18 +81,32 @@ pub(super) fn go(session: &Session, locked: &LockedRecipe) -> Result<Tools> {
     tools::install(session, SET_TOOLS_GO, &debs)
 }
 
-/// Copies a program into the cache's objects, under its digest; gives digest and size.
+/// Copies a program into the cache's objects, under its digest, which is of the bytes that are copied; gives digest and size.
 pub(super) fn keep(cache: &Cache, program: &Path) -> Result<(String, u64)> {
-    let sha256 = digest::sha256(program)?;
+    let about = || format!("reading {}", program.display());
+    let mut from = fs::File::open(program).with_context(about)?;
+    let scratch = cache.scratch()?;
+    let copy = scratch.path().join("program");
+    let mut to = fs::File::create(&copy)?;
+    let (mut hash, mut size) = (sha2::Sha256::new(), 0);
+    let mut piece = vec![0; 1 << 20];
+    loop {
+        let n = from.read(&mut piece).with_context(about)?;
+        if n == 0 {
+            break;
+        }
+        hash.update(&piece[..n]);
+        to.write_all(&piece[..n])?;
+        size += n as u64;
+    }
+    to.sync_all()?;
+    let sha256 = HEXLOWER.encode(&hash.finalize());
     let object = cache.object(&sha256);
     if let Some(folder) = object.parent() {
         fs::create_dir_all(folder)?;
-        atomic_file::write(&object, 0o644, |file| {
-            std::io::copy(&mut fs::File::open(program)?, file)?;
-            Ok(())
-        })?;
     }
-    Ok((sha256, fs::metadata(&object)?.len()))
+    fs::rename(&copy, &object).with_context(|| format!("writing {}", object.display()))?;
+    Ok((sha256, size))
 }
 
 /// The version that a kubelet prints, as `v1.36.3`: it runs in an empty root, so that only a static program succeeds.
@@ -141,5 +156,21 @@ mod tests {
         ] {
             assert_eq!(program.purl(name), purl);
         }
+    }
+
+    #[test]
+    fn a_kept_program_has_the_hash_of_its_copy() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("cache")).unwrap();
+        let program = folder.path().join("kubelet");
+        for content in ["one", "another"] {
+            fs::write(&program, content).unwrap();
+            let (sha256, size) = keep(&cache, &program).unwrap();
+            let object = cache.object(&sha256);
+            assert_eq!(fs::read_to_string(&object).unwrap(), content);
+            assert_eq!(crate::format::digest::sha256(&object).unwrap(), sha256);
+            assert_eq!(size, content.len() as u64);
+        }
+        assert_eq!(fs::read_dir(cache.root().join("tmp")).unwrap().count(), 0);
     }
 }
