@@ -57,7 +57,9 @@ fn variables() -> std::collections::BTreeSet<String> {
                 let text = std::fs::read_to_string(path).unwrap();
                 let words = text.split('"').filter(|word| {
                     word.starts_with("SLIPWAY_")
+                        // Of the compilation: the build script sets them.
                         && !word.ends_with("_PROGRAM")
+                        && !word.starts_with("SLIPWAY_CODE_")
                         && word.bytes().all(|b| b == b'_' || b.is_ascii_uppercase())
                 });
                 found.extend(words.map(str::to_owned));
