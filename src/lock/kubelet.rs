@@ -232,7 +232,7 @@ fn of_release(
 
 fn name(source: &KubeletSource) -> String {
     match source {
-        KubeletSource::Release { url } => format!("the release server ({url})"),
+        KubeletSource::Release { url } => format!("the release server ({})", fetch::shown(url)),
         KubeletSource::File { path } => format!("the file {}", path.display()),
         KubeletSource::Oci { reference } => format!("the image {reference}"),
         KubeletSource::GoModule => "the Go module".to_owned(),

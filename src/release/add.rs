@@ -127,11 +127,11 @@ fn binary(
     };
     let bytes = client.bytes(&want, &|_| (), &|_| ()).with_context(about)?;
     let text = std::str::from_utf8(&bytes)
-        .map_err(|_| anyhow!("{url} is not text"))
+        .map_err(|_| anyhow!("{} is not text", fetch::shown(&url)))
         .with_context(about)?;
     let target = file.url.rsplit('/').next().unwrap_or_default();
     let sha256 = published(text, target)
-        .map_err(|why| anyhow!("{url}: {why}"))
+        .map_err(|why| anyhow!("{}: {why}", fetch::shown(&url)))
         .with_context(about)?;
     Ok(Binary {
         name: file.name.to_owned(),

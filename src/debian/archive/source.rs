@@ -101,7 +101,7 @@ impl Source<'_> {
         };
         read().with_context(|| {
             let name = &self.suite.name;
-            let (base, from) = self.base;
+            let (base, from) = (fetch::shown(self.base.0), self.base.1);
             match self.third_party {
                 None => format!("reading {name} from the mirror {base} (set by {from})"),
                 Some(archive) => {

@@ -35,8 +35,10 @@ fn read(
     cache: Option<&Path>,
 ) -> (Result<Vec<String>>, Vec<String>) {
     let server = Loopback::serve(files);
+    // No error shows the password.
+    let url = server.url.replace("http://", "http://joe:secret@");
     let mirrors = Mirrors {
-        main: format!("{}/debian", server.url),
+        main: format!("{url}/debian"),
         security: format!("{}/debian-security", server.url),
         main_from: "a test".to_owned(),
         security_from: "a test".to_owned(),
@@ -75,7 +77,9 @@ fn read(
 }
 
 fn refusal(files: HashMap<String, Vec<u8>>, now: u64) -> String {
-    format!("{:#}", read(files, now, None).0.unwrap_err())
+    let error = format!("{:#}", read(files, now, None).0.unwrap_err());
+    assert!(!error.contains("secret"), "{error}");
+    error
 }
 
 #[test]

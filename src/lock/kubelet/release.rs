@@ -149,7 +149,8 @@ fn pin_one(
             Some(Failure::Digest {
                 expected, found, ..
             }) if place.sha256.is_some() => OtherBytes(format!(
-                "{url} has SHA-256 {found}, expected {expected} as the release table says of {name} {release}"
+                "{} has SHA-256 {found}, expected {expected} as the release table says of {name} {release}",
+                fetch::shown(url)
             ))
             .into(),
             _ => error,

@@ -34,7 +34,8 @@ fn verify_one(
             if let Some(binary) = of_table {
                 ensure!(
                     binary.sha256 == program.sha256,
-                    "{url} has SHA-256 {}, expected {} as the release table says of {name} {}",
+                    "{} has SHA-256 {}, expected {} as the release table says of {name} {}",
+                    fetch::shown(url),
                     program.sha256,
                     binary.sha256,
                     entry.version
