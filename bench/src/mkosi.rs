@@ -253,6 +253,8 @@ fn put(file: &FileEntry, folder: &Path, overlay: &Path) -> Result<()> {
         // mkosi gets the overlay as a folder.
         FileKind::Source(source) if source.starts_with(overlay) => return Ok(()),
         FileKind::Source(source) => drop(fs::copy(source, &path)?),
+        // The benchmark's recipe has none, and mkosi fetches nothing by URL.
+        FileKind::Download(download) => bail!("{} is fetched from {}", file.path, download.url),
         FileKind::Link(target) => return Ok(symlink(target, &path)?),
         FileKind::Directory => fs::create_dir_all(&path)?,
         FileKind::Remove => return Ok(()),
