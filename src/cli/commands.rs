@@ -171,11 +171,17 @@ fn plan(args: &BuildArgs, path: &Path, choices: &[Choice], output: Output) -> Re
 
 /// The files that a build has to fetch or to compile, with their number and size.
 fn to_fetch(missing: &[Object], size: u64) -> String {
-    let mut text = format!(
-        "{} files to fetch, {}\n",
-        missing.len(),
-        progress::bytes(size)
-    );
+    let mut text = match missing.len() {
+        0 => "nothing".to_owned(),
+        1 => "1 file".to_owned(),
+        count => format!("{count} files"),
+    };
+    text += " to fetch";
+    // The size of a file that the recipe names by its hash is not known.
+    if size > 0 {
+        text += &format!(", {}", progress::bytes(size));
+    }
+    text.push('\n');
     for Object { name, size, .. } in missing {
         text += &match size {
             Some(size) => format!("  {name}, {}\n", progress::bytes(*size)),
