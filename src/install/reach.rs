@@ -230,6 +230,16 @@ impl<'a> Files<'a> {
 
 /// A path in dpkg's form as a merged `/usr` has it, without dots.
 fn merged(path: &str) -> String {
+    let path = tidy(path);
+    let first = path.split('/').nth(1);
+    match first {
+        Some("bin" | "sbin" | "lib" | "lib64") => format!("/usr{path}"),
+        _ => path,
+    }
+}
+
+/// A path without `.`, `..` and double slashes.
+pub(super) fn tidy(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {
         match part {
@@ -238,8 +248,7 @@ fn merged(path: &str) -> String {
             part => parts.push(part),
         }
     }
-    let moved = matches!(parts.first(), Some(&("bin" | "sbin" | "lib" | "lib64")));
-    format!("{}/{}", if moved { "/usr" } else { "" }, parts.join("/"))
+    format!("/{}", parts.join("/"))
 }
 
 fn is_unit(path: &str) -> bool {

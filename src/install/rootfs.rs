@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::options::{Options, Purpose};
+use super::reach::tidy;
 use super::report::Report;
 use super::{clean, configure, first_boot, generated, layout, pack, unpack, waves};
 use crate::code;
@@ -235,17 +236,4 @@ pub(super) fn range(file: &Path, offset: u64, size: u64) -> Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(size)?];
     fs::File::open(file)?.read_exact_at(&mut bytes, offset)?;
     Ok(bytes)
-}
-
-/// A path without `.`, `..` and double slashes.
-fn tidy(path: &str) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
-            "" | "." => {}
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    format!("/{}", parts.join("/"))
 }
