@@ -7,6 +7,7 @@
 
 pub mod background;
 mod namespace;
+mod unsynced;
 mod user;
 
 use std::collections::BTreeMap;
@@ -75,6 +76,7 @@ pub struct Sandbox {
     binds: Vec<Bind>,
     devices: Vec<PathBuf>,
     network: bool,
+    syncs: bool,
     environment: BTreeMap<OsString, OsString>,
     hostname: String,
 }
@@ -96,6 +98,7 @@ impl Sandbox {
             binds: Vec::new(),
             devices: Vec::new(),
             network: false,
+            syncs: true,
             environment: environment
                 .into_iter()
                 .map(|(name, value)| (name.into(), value.into()))
@@ -145,6 +148,14 @@ impl Sandbox {
     #[must_use]
     pub fn network(mut self, on: bool) -> Self {
         self.network = on;
+        self
+    }
+
+    /// Lets what programs ask to be written to the disk stay in memory: for a tree that is of no use unless all of it is made, and
+    /// that the caller syncs.
+    #[must_use]
+    pub fn without_syncs(mut self) -> Self {
+        self.syncs = false;
         self
     }
 

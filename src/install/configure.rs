@@ -46,6 +46,7 @@ impl<'a> Scripts<'a> {
             .hostname(host)
             // What one script leaves there the next one finds, as on the disk of an installation.
             .bind(&root.join("run"), "/run")
+            .without_syncs()
             .epoch(epoch)
             .env("DEBIAN_FRONTEND", "noninteractive")
             .env("DEBCONF_NONINTERACTIVE_SEEN", "true")

@@ -22,7 +22,7 @@ use nix::sys::stat::{Mode, umask};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getppid, pivot_root, sethostname};
 
-use super::{Access, Bind, Sandbox};
+use super::{Access, Bind, Sandbox, unsynced};
 
 /// Devices of every sandbox.
 const DEVICES: &[&str] = &[
@@ -52,6 +52,7 @@ pub(super) struct Plan {
     binds: Vec<Bind>,
     devices: Vec<PathBuf>,
     network: bool,
+    syncs: bool,
     hostname: String,
     directory: PathBuf,
     report: OwnedFd,
@@ -80,6 +81,7 @@ impl Plan {
                 .chain(sandbox.devices.iter().cloned())
                 .collect(),
             network: sandbox.network,
+            syncs: sandbox.syncs,
             hostname: sandbox.hostname.clone(),
             directory: directory.to_owned(),
             report,
@@ -164,7 +166,12 @@ fn enter(plan: &Plan) -> Result<()> {
     }
     die_with(Pid::from_raw(1))?;
     std::env::set_current_dir(&plan.directory)
-        .with_context(|| format!("changing to {}", plan.directory.display()))
+        .with_context(|| format!("changing to {}", plan.directory.display()))?;
+    if plan.syncs {
+        Ok(())
+    } else {
+        unsynced::enter()
+    }
 }
 
 /// Lets the kernel kill this process when its parent ends, and ends it now if the parent has ended already.

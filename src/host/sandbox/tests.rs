@@ -55,6 +55,24 @@ fn read_only_means_read_only_and_binds_can_be_written() {
 }
 
 #[test]
+fn requests_to_sync_succeed_at_once_where_nothing_needs_them() {
+    // A device without storage refuses them.
+    let sync = |sandbox: &Sandbox, kind: &str| {
+        let command = sandbox.command("sync").arg(kind).arg("/dev/null");
+        command.run().map_err(|error| format!("{error:#}"))
+    };
+    let unsynced = host().without_syncs();
+    for kind in ["--", "--data"] {
+        let error = sync(&host(), kind).unwrap_err();
+        assert!(error.contains("Invalid argument"), "{error}");
+        assert_eq!(sync(&unsynced, kind), Ok(Vec::new()));
+    }
+    // Other calls are as before.
+    let failed = unsynced.command("ls").arg("/nothing").run().unwrap_err();
+    assert!(format!("{failed:#}").contains("No such file"), "{failed:#}");
+}
+
+#[test]
 fn a_failure_shows_the_command_and_what_it_said() {
     let error = host()
         .command("sh")
