@@ -26,6 +26,7 @@ mod pxe;
 mod recipes;
 mod report;
 mod secrets;
+mod servers;
 mod spool;
 mod stack;
 mod state;
@@ -102,6 +103,7 @@ const LONG: &[Promise] = promises![
     copies::disks_that_are_there_twice_are_refused,
     drives::a_config_drive_gives_config_name_and_network,
     kubeadm::its_tools_read_a_cluster_of_ours,
+    servers::servers_of_packages_answer_on_both_boots,
     verity::another_root_than_the_command_lines_is_refused,
     faults::a_disk_that_fails_is_named_and_the_next_boot_converges,
     power::a_first_boot_whose_disks_lose_unflushed_writes_converges,
