@@ -24,6 +24,10 @@ dpkg-long *SETS:
 generated-long:
     cargo test --release --test generated -- --ignored
 
+# crictl and the CNI plugins from their Go modules: minutes of compiling.
+own-programs:
+    cargo test --release --test build -- --ignored compiled_from_their_modules
+
 # What CI runs.
 ci:
     .ci/run

@@ -159,6 +159,14 @@ pub(crate) const STEPS: &[Step] = &[
         ],
         crates: &[],
     },
+    Step {
+        name: "OWN_PROGRAMS",
+        paths: &[
+            "src/lock/kubelet/own_module.rs",
+            "src/lock/kubelet/toolchain.rs",
+        ],
+        crates: &["tar"],
+    },
 ];
 
 /// The hash of a step's code below `repository`, as hexadecimal digits.

@@ -35,6 +35,8 @@ pub const OUTPUT: Code = Code(env!("SLIPWAY_CODE_OUTPUT"));
 pub const CONTAINERS: Code = Code(env!("SLIPWAY_CODE_CONTAINERS"));
 /// Programs that are compiled from Go modules.
 pub const PROGRAMS: Code = Code(env!("SLIPWAY_CODE_PROGRAMS"));
+/// The same of programs with releases of their own.
+pub const OWN_PROGRAMS: Code = Code(env!("SLIPWAY_CODE_OWN_PROGRAMS"));
 
 #[cfg(test)]
 #[path = "../build/code.rs"]
@@ -61,6 +63,7 @@ mod tests {
         ("OUTPUT", OUTPUT),
         ("CONTAINERS", CONTAINERS),
         ("PROGRAMS", PROGRAMS),
+        ("OWN_PROGRAMS", OWN_PROGRAMS),
     ];
 
     /// The compiled hash is that of the sources, wherever the repository is.

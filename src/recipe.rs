@@ -51,10 +51,10 @@ use crate::node_files::Features;
 
 pub(crate) use check::covered;
 pub use check::{
-    ArchiveFile, Authority, BaseConfig, ContainerImage, DebFile, DebFrom, Debian, Download,
-    FileEntry, FileKind, FileTree, Image, ImagesFrom, Kernel, KubeletSource, Kubernetes,
-    KubernetesTool, Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt, PrebuiltFrom, RootOptions, Run,
-    TreeFrom, Units,
+    ArchiveFile, Authority, BaseConfig, CniPlugins, ContainerImage, DebFile, DebFrom, Debian,
+    Download, EtcdRelease, FileEntry, FileKind, FileTree, Image, ImagesFrom, Kernel, KubeletSource,
+    Kubernetes, KubernetesTool, Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt, PrebuiltFrom,
+    RootOptions, Run, TreeFrom, Units,
 };
 pub use load::{Choice, load, load_as, only_one, variants};
 pub use mistakes::Mistakes;
@@ -117,6 +117,8 @@ pub struct Recipe {
     pub containers: Vec<ContainerImage>,
     /// Where they come from.
     pub images_from: ImagesFrom,
+    /// The release of etcd in the image that the build makes.
+    pub etcd: EtcdRelease,
     /// Container images that others built, which are baked in too.
     pub prebuilt: Vec<Prebuilt>,
 }
@@ -160,6 +162,9 @@ pub struct KubeletRequest {
     /// The other programs of the release, by name.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub components: BTreeSet<String>,
+    /// The server of crictl and the CNI plugins, if one of them is among these.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub github: Option<String>,
 }
 
 /// A set of packages that is chosen, locked and fetched together.
@@ -203,6 +208,11 @@ pub const SET_TOOLS_RUN: &str = "tools-run";
 /// The set of the Go toolchain, present when the kubelet may be compiled.
 pub const SET_TOOLS_GO: &str = "tools-go";
 
+/// Debian's CNI plugins.
+const CNI_PLUGINS_PACKAGE: &str = "containernetworking-plugins";
+/// The CNI plugins of their own release, as a program of the lock.
+const CNI_PLUGINS: &str = "cni-plugins";
+
 /// Packages of a build's tools: packing, the boot loader and stub, conversions, file systems.
 const TOOLS_BUILD: &[&str] = &[
     "e2fsprogs",
@@ -239,7 +249,7 @@ impl Recipe {
             set(SET_TOOLS_BUILD, owned_names(TOOLS_BUILD), true, false),
             SetRequest {
                 recommends: self.debian.recommends,
-                ..set(SET_ROOT, self.debian.packages.clone(), true, true)
+                ..set(SET_ROOT, self.root_packages(), true, true)
             },
             set(SET_KERNEL, vec![self.kernel.package.clone()], false, false),
         ];
@@ -256,6 +266,7 @@ impl Recipe {
         let images: Vec<String> = self
             .built()
             .iter()
+            .filter(|image| !self.compiles(**image))
             .flat_map(|image| owned_names(image.packages()))
             .collect();
         if !images.is_empty() {
@@ -263,6 +274,27 @@ impl Recipe {
         }
         sets.push(set(SET_TOOLS_RUN, owned_names(TOOLS_RUN), true, false));
         sets
+    }
+
+    /// Whether an image is not made of Debian's packages, as it is otherwise, but of a compiled program.
+    fn compiles(&self, image: ContainerImage) -> bool {
+        image == ContainerImage::Etcd && self.etcd == EtcdRelease::Of36
+    }
+
+    /// The packages of the root that are asked for.
+    fn root_packages(&self) -> Vec<String> {
+        let mut packages = self.debian.packages.clone();
+        let plugins = CNI_PLUGINS_PACKAGE.to_owned();
+        if self.cni_plugins() == Some(CniPlugins::Debian) && !packages.contains(&plugins) {
+            packages.push(plugins);
+        }
+        packages
+    }
+
+    /// Where the CNI plugins come from, if the recipe says so.
+    #[must_use]
+    pub fn cni_plugins(&self) -> Option<CniPlugins> {
+        self.kubernetes.as_ref()?.cni_plugins
     }
 
     /// The images that the build makes.
@@ -274,16 +306,22 @@ impl Recipe {
         }
     }
 
-    /// The programs of the Kubernetes release beside the kubelet, by name: those of container images, and the node's tools.
+    /// The programs beside the kubelet, by name: those of container images, the node's tools, and the CNI plugins of their release.
     #[must_use]
     pub fn components(&self) -> BTreeSet<String> {
-        let images = self.built().iter().filter_map(|image| image.component());
+        let images = self.built().iter();
+        let images = images.filter_map(|image| match self.compiles(*image) {
+            true => Some(image.name()),
+            false => image.component(),
+        });
         let tools = self
             .kubernetes
             .iter()
             .flat_map(|kubernetes| &kubernetes.tools);
+        let plugins = self.cni_plugins() == Some(CniPlugins::Release);
         images
             .chain(tools.map(|tool| tool.name()))
+            .chain(plugins.then_some(CNI_PLUGINS))
             .map(str::to_owned)
             .collect()
     }
@@ -309,6 +347,9 @@ impl Recipe {
                 version: kubernetes.version.clone(),
                 sources: kubernetes.kubelet.iter().map(relative).collect(),
                 components: self.components(),
+                github: kubernetes
+                    .takes_own_releases()
+                    .then(|| kubernetes.github.clone()),
             }),
             images: match self.images_from {
                 ImagesFrom::Build => Vec::new(),

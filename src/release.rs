@@ -10,5 +10,6 @@ mod table;
 mod add;
 
 pub use add::{Bases, Request, add};
+pub(crate) use implied::Implied;
 pub use implied::{ARCHITECTURES, Unpack};
 pub use table::{Binary, FILE, Image, Module, Release, Table, Tables};

@@ -85,6 +85,13 @@ pub enum LockedFrom {
         /// URL of the program.
         url: String,
     },
+    /// An archive of a server, which has the program or several.
+    Archive {
+        /// URL of the archive, whose bytes the SHA-256 is of.
+        url: String,
+        /// The program's path in it, or `.` for all of it.
+        path: String,
+    },
     /// A program of the building host, named in the recipe.
     File {
         /// Its path in the recipe.

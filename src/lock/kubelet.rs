@@ -15,9 +15,13 @@ mod table;
 
 // Floor: sources
 mod module;
+mod own_module;
 mod packages;
 mod prebuilt;
 mod release;
+
+// Floor: programs with releases of their own
+mod own_release;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,6 +37,7 @@ use crate::recipe::{ContainerImage, KubeletRequest, KubeletSource, Mistake, Reci
 use crate::release::{FILE, Tables};
 
 use module::Content;
+pub use own_release::Packed;
 pub use packages::{Obtained, Packages, packages};
 pub use program::{Pinned, Program};
 use release::OtherBytes;
@@ -142,6 +147,11 @@ pub fn kept(
     let fits = version::fits(&kubelet.version, &request.version)
         && request.components.iter().eq(pinned.components.keys())
         && request.sources.iter().any(is_source)
+        && pinned.components.iter().all(|(name, program)| {
+            let release = kubelet.version.as_str();
+            !own_module::is_own(name)
+                || own_release::is_current(name, program, release, request, tables, architecture)
+        })
         && (!compiled || tools(known) == tools(&locked.lock))
         && entry.is_none_or(|entry| table::verify(entry, &pinned, architecture).is_ok());
     fits.then_some(pinned)
@@ -156,12 +166,30 @@ const fn is_own(source: &KubeletSource) -> bool {
 }
 
 /// Pins the kubelet of a recipe, and the other programs that it wants of the same release: asks its sources in order and
-/// takes the first that has all. The lock must contain the packages already, because compiling takes the toolchain from
-/// there.
+/// takes the first that has all; and then those that have releases of their own. The lock must contain the packages already,
+/// because compiling takes the toolchain from there.
 ///
 /// # Errors
 /// If no source answers; with the reason for each.
 pub fn pin(
+    session: &Session,
+    locked: &LockedRecipe,
+    request: &KubeletRequest,
+    tables: &Tables,
+) -> Result<Pinned> {
+    let (of_kubernetes, own) = own_release::split(request);
+    let mut pinned = pin_release(session, locked, &of_kubernetes, tables)?;
+    own_release::add(&mut pinned, &own, request, tables, session, locked)?;
+    // Another hash than the table's is not a source that is away: no other is tried.
+    let version = pinned.kubelet.version.trim_start_matches('v');
+    if let Some(entry) = tables.get(version) {
+        table::verify(entry, &pinned, locked.recipe.image.architecture.debian())?;
+    }
+    Ok(pinned)
+}
+
+/// Pins the programs of Kubernetes' release.
+fn pin_release(
     session: &Session,
     locked: &LockedRecipe,
     request: &KubeletRequest,
@@ -186,10 +214,6 @@ pub fn pin(
                     request.version,
                     name(source),
                 );
-                // Another hash than the table's is not a source that is away: no other is tried.
-                if let Some(entry) = tables.get(found.trim_start_matches('v')) {
-                    table::verify(entry, &pinned, recipe.image.architecture.debian())?;
-                }
                 step.done(pinned.hit, Some(pinned.size()));
                 if !refusals.is_empty() {
                     session.progress.warn(&format!(
@@ -285,6 +309,25 @@ pub struct Programs {
     pub kubelet: Program,
     /// The other programs of its release, by name; several may be one file.
     pub components: BTreeMap<String, Program>,
+    /// Programs that have releases of their own, by name.
+    pub own: BTreeMap<String, Packed>,
+}
+
+impl Programs {
+    /// All, with their names.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &Program)> {
+        let components = self.components.iter();
+        let own = self.own.iter().map(|(name, own)| (name, &own.program));
+        let others = components.chain(own);
+        let others = others.map(|(name, program)| (name.as_str(), program));
+        std::iter::once(("kubelet", &self.kubelet)).chain(others)
+    }
+}
+
+/// The package URL of a program (<https://github.com/package-url/purl-spec>).
+#[must_use]
+pub fn purl(name: &str, program: &Program) -> String {
+    own_module::purl(name, &program.version).unwrap_or_else(|| program.purl(name))
 }
 
 /// The pinned programs as files, if the lock has any: from the cache, else from their sources, by their digests.
@@ -297,14 +340,21 @@ pub fn obtain(session: &Session, locked: &LockedRecipe) -> Result<Option<Program
         return Ok(None);
     };
     let kubelet = obtain_one(session, locked, "kubelet", kubelet)?;
-    let mut components = BTreeMap::new();
-    for (name, program) in &lock.components {
-        let program = obtain_one(session, locked, name, program)?;
-        components.insert(name.clone(), program);
+    let (mut components, mut own) = (BTreeMap::new(), BTreeMap::new());
+    for (name, locked_program) in &lock.components {
+        let program = obtain_one(session, locked, name, locked_program)?;
+        // etcd is the program of an image, as the components are.
+        if own_module::is_own(name) && name != own_module::ETCD {
+            let packed = Packed::new(name, program, &locked_program.source);
+            own.insert(name.clone(), packed);
+        } else {
+            components.insert(name.clone(), program);
+        }
     }
     Ok(Some(Programs {
         kubelet,
         components,
+        own,
     }))
 }
 
@@ -340,10 +390,15 @@ fn obtain_one(
     {
         let about = || format!("getting the locked {name} {}", program.version);
         match &program.source {
-            LockedFrom::Release { url } => release::fetch(url, &program.sha256, session, &step),
+            LockedFrom::Release { url } | LockedFrom::Archive { url, .. } => {
+                release::fetch(url, &program.sha256, session, &step)
+            }
             LockedFrom::File { path } => prebuilt::fetch_file(path, program, session, locked),
             LockedFrom::Oci { reference, digest } => {
                 prebuilt::fetch_image(reference, digest, program, session, locked, &step)
+            }
+            LockedFrom::GoModule { go_mod, go_sum } if own_module::is_own(name) => {
+                own_module::fetch(name, program, (go_mod, go_sum), session, locked, &step)
             }
             LockedFrom::GoModule { go_mod, go_sum } => {
                 let modules = Modules { go_mod, go_sum };

@@ -16,6 +16,7 @@ use crate::debian::mirror::{DEBS, is_debians};
 use crate::debian::pinned::LockedPackage;
 use crate::install::{Dropped, Report};
 use crate::lock::LockedRecipe;
+use crate::lock::kubelet::{Programs, purl};
 use crate::recipe::{SET_ETCD, SET_KERNEL, SET_KUBELET, SET_ROOT};
 use crate::steps::identity::Identity;
 use crate::steps::kubelet::Kubelet;
@@ -214,13 +215,14 @@ pub fn list(
                 Component::package(package, set, suite).removed(set, dropped)
             })
         });
-    let programs = kubelet.programs.iter().flat_map(|programs| {
-        let others = programs.components.iter();
-        let others = others.map(|(name, program)| (name.as_str(), program));
-        std::iter::once(("kubelet", &programs.kubelet)).chain(others)
-    });
+    let programs = kubelet.programs.iter().flat_map(Programs::all);
     let programs = programs.map(|(name, program)| {
-        Component::program(name, &program.version, &program.purl(name), &program.sha256)
+        Component::program(
+            name,
+            &program.version,
+            &purl(name, program),
+            &program.sha256,
+        )
     });
     let images = kubelet.prebuilt.iter();
     let images = images.map(|(name, digest)| Component::image(name, digest));

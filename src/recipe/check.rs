@@ -68,7 +68,7 @@ use variables::Variables;
 
 pub use build::Run;
 pub use ca::Authority;
-pub use containers::{ContainerImage, ImagesFrom, Prebuilt, PrebuiltFrom};
+pub use containers::{ContainerImage, EtcdRelease, ImagesFrom, Prebuilt, PrebuiltFrom};
 pub use debian::Debian;
 pub use debs::{DebFile, DebFrom};
 pub use download::Download;
@@ -76,7 +76,9 @@ pub use files::{FileEntry, FileKind};
 pub use ignition::BaseConfig;
 pub use image::Image;
 pub use kernel::{Kernel, Lockdown};
-pub use kubernetes::{KubeletSource, Kubernetes, KubernetesTool, NEWEST_KUBERNETES_MINOR};
+pub use kubernetes::{
+    CniPlugins, KubeletSource, Kubernetes, KubernetesTool, NEWEST_KUBERNETES_MINOR,
+};
 pub(crate) use paths::covered;
 pub use root::RootOptions;
 pub use trees::{ArchiveFile, FileTree, TreeFrom};
@@ -215,7 +217,12 @@ pub(super) fn recipe(
     let (sizes, sector) = disk::check(&mut check, &disk);
     check.sectors(&artifacts, sector);
     let root = root::check(&mut check, &root);
-    let (containers, images_from, prebuilt) = check.containers(containers);
+    let containers::Containers {
+        images: containers,
+        images_from,
+        etcd,
+        prebuilt,
+    } = check.containers(containers);
     let recipe = Recipe {
         path: path.to_owned(),
         variant,
@@ -239,6 +246,7 @@ pub(super) fn recipe(
         authorities,
         containers,
         images_from,
+        etcd,
         prebuilt,
     };
     reserved::check(&mut check, &recipe, &places);

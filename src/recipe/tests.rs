@@ -18,7 +18,7 @@ mod trees;
 
 use super::{
     Choice, FileKind, KubeletSource, KubernetesTool, Platform, PrebuiltFrom, Recipe, SET_ETCD,
-    load, load_as,
+    SET_ROOT, load, load_as,
 };
 
 fn ours(name: &str) -> Recipe {
@@ -588,6 +588,60 @@ fn coredns_wants_a_source_that_compiles() {
 }
 
 #[test]
+fn etcd_is_debians_or_compiled_and_the_cni_plugins_are_debians_or_their_releases() {
+    let text = |sources: &str, rest: &str| {
+        let text = format!(
+            "{SMALL}\n[kubernetes]\nversion = '1.36'\nkubelet = [{sources}]\n{rest}\n[containers]\nimages = ['pause', 'etcd']\n"
+        );
+        move |more: &str| written(&[("a.toml", &format!("{text}{more}"))])
+    };
+    let server = "{ release = 'https://k8s.example/{version}/{program}' }";
+    let both = format!("{server}, {{ go-module = true }}");
+    let set = |recipe: &Recipe, name: &str| {
+        let mut sets = recipe.sets().into_iter();
+        sets.find(|set| set.name == name).unwrap().packages
+    };
+    for more in ["", "etcd = '3.5'"] {
+        let recipe = text(server, "")(more).unwrap_or_else(|report| panic!("{report}"));
+        assert_eq!(recipe.components(), [].into());
+        assert_eq!(set(&recipe, SET_ETCD), ["catatonit", "etcd-server"]);
+        assert_eq!(recipe.lock_request().kubelet.unwrap().github, None);
+    }
+    let recipe = text(&both, "")("etcd = '3.6'").unwrap();
+    assert_eq!(recipe.components(), ["etcd".to_owned()].into());
+    assert_eq!(set(&recipe, SET_ETCD), ["catatonit"]);
+    for (sources, more, expected) in [
+        (
+            server,
+            "etcd = '3.6'",
+            "Debian has no etcd 3.6: it is compiled",
+        ),
+        (server, "etcd = '3.7'", "`3.7`"),
+        (
+            both.as_str(),
+            "images-from = 'registry'\netcd = '3.6'",
+            "no image of it that the build makes",
+        ),
+    ] {
+        let report = text(sources, "")(more).unwrap_err();
+        assert!(report.contains(expected), "{expected}: {report}");
+        assert!(report.contains("a.toml:"), "{report}");
+    }
+    let plugins = "containernetworking-plugins".to_owned();
+    let recipe = text(server, "cni-plugins = 'debian'")("").unwrap();
+    assert!(set(&recipe, SET_ROOT).contains(&plugins));
+    assert_eq!(recipe.components(), [].into());
+    let recipe = text(server, "cni-plugins = 'release'\ntools = ['crictl']")("").unwrap();
+    assert!(!set(&recipe, SET_ROOT).contains(&plugins));
+    let own = ["cni-plugins", "crictl"].map(str::to_owned);
+    assert_eq!(recipe.components(), own.into());
+    let github = recipe.lock_request().kubelet.unwrap().github;
+    assert_eq!(github.as_deref(), Some("https://github.com"));
+    let report = text(server, "github = 'mirror'")("").unwrap_err();
+    assert!(report.contains("a.toml:"), "{report}");
+}
+
+#[test]
 fn a_change_is_in_the_outputs_key_and_as_far_as_it_concerns_the_lock_in_its_digest() {
     let parent =
         format!("{SMALL}\nkubernetes = {{ version = '1.36', kubelet = [{{ go-module = true }}] }}");
@@ -612,6 +666,16 @@ fn a_change_is_in_the_outputs_key_and_as_far_as_it_concerns_the_lock_in_its_dige
             true,
             true,
         ),
+        ("kubernetes.tools = ['crictl']", true, true),
+        ("kubernetes.cni-plugins = 'release'", true, true),
+        ("kubernetes.cni-plugins = 'debian'", true, true),
+        (
+            "containers = { images = ['pause', 'etcd'], etcd = '3.6' }",
+            true,
+            true,
+        ),
+        // Of use only with a program that it has.
+        ("kubernetes.github = 'http://x.example'", false, false),
         ("debian.docs = true", true, false),
         ("disk.var-minimum = '8 GiB'", true, false),
         ("artifacts = [{ kind = 'aws' }]", true, false),

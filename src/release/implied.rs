@@ -94,16 +94,16 @@ impl Unpack {
 
 /// A file of a release before its hash is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct File {
-    pub(super) name: &'static str,
-    pub(super) url: String,
-    pub(super) path: &'static str,
-    pub(super) unpack: Unpack,
+pub(crate) struct File {
+    pub(crate) name: &'static str,
+    pub(crate) url: String,
+    pub(crate) path: &'static str,
+    pub(crate) unpack: Unpack,
 }
 
 /// The versions that one release implies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Implied {
+pub(crate) struct Implied {
     release: String,
     crictl: &'static str,
     etcd: &'static str,
@@ -114,7 +114,7 @@ pub(super) struct Implied {
 
 impl Implied {
     /// What `1.36.3` implies; none for a version that is not a patch release of a known minor.
-    pub(super) fn of(version: &str) -> Option<Self> {
+    pub(crate) fn of(version: &str) -> Option<Self> {
         let read = Version::parse(version)?;
         let patch = read.rest.is_empty() && read.numbers[0] == 1 && !version.starts_with('v');
         let row = MINORS
@@ -138,7 +138,7 @@ impl Implied {
     }
 
     /// The minors that are known, as `1.32`.
-    pub(super) fn minors() -> Vec<String> {
+    pub(crate) fn minors() -> Vec<String> {
         MINORS
             .iter()
             .map(|row| format!("1.{}", row.minor))
@@ -150,9 +150,20 @@ impl Implied {
         self.coredns
     }
 
+    /// The version of crictl, the CNI plugins or etcd, which have releases of their own.
+    pub(crate) fn own_version(&self, name: &str) -> Option<String> {
+        match name {
+            "crictl" => Some(self.crictl.to_owned()),
+            "cni-plugins" => Some(self.cni.to_owned()),
+            // The tag has the number of the image's build.
+            "etcd" => Some(format!("v{}", self.etcd.split('-').next()?)),
+            _ => None,
+        }
+    }
+
     /// The published files for an architecture. Their URLs begin with the word of a base: see
     /// [`super::add::Bases`].
-    pub(super) fn files(&self, architecture: &str) -> Vec<File> {
+    pub(crate) fn files(&self, architecture: &str) -> Vec<File> {
         let release = &self.release;
         let mut files: Vec<File> = PROGRAMS
             .into_iter()

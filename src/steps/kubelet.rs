@@ -2,6 +2,7 @@
 
 mod container;
 mod images;
+mod own_release;
 mod prebuilt;
 
 use std::collections::BTreeMap;
@@ -78,6 +79,7 @@ pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Kubelet> {
     let layers = vec![
         container::layer(content)?,
         tools(&session.cache, &locked.recipe, &programs)?,
+        own_release::layer(session, &locked.recipe, &programs)?,
         images.layer,
     ];
     let architecture = locked.recipe.image.architecture.debian();
@@ -92,11 +94,14 @@ pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Kubelet> {
     })
 }
 
-/// The tools of the release that the recipe wants, in `/usr/bin`.
+/// The tools of Kubernetes' release that the recipe wants, in `/usr/bin`.
 fn tools(cache: &Cache, recipe: &Recipe, programs: &Programs) -> Result<Layer> {
     let mut entries = Vec::new();
     for tool in recipe.kubernetes.iter().flat_map(|wants| &wants.tools) {
         let name = tool.name();
+        if programs.own.contains_key(name) {
+            continue;
+        }
         let program = programs
             .components
             .get(name)

@@ -409,6 +409,195 @@ fn the_release_table_says_where_a_program_is_and_which() {
     }
 }
 
+/// A gzipped archive of these files: path and content.
+fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let mut archive = tar::Builder::new(out);
+    for (path, content) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o755);
+        archive.append_data(&mut header, path, *content).unwrap();
+    }
+    archive.into_inner().unwrap().finish().unwrap()
+}
+
+/// crictl and the CNI plugins are taken from the archives of their own releases, by the checksum beside each or the release table's
+/// hash; an archive without the program, of another version or with another hash fails the lock with what it has.
+#[test]
+fn crictl_and_the_cni_plugins_come_from_their_own_releases() {
+    let place = Place::new("own", None);
+    let kubelet = program(&place.folder, "v1.36.3");
+    let crictl = program(&place.folder, "v1.35.0");
+    let files = Files::default();
+    let host = serve(files.clone());
+    let set = |path: &str, bytes: &[u8]| {
+        let sha256 = HEXLOWER.encode(&Sha256::digest(bytes));
+        let mut files = files.lock().unwrap();
+        files.insert(format!("{path}.sha256"), sha256.clone().into_bytes());
+        files.insert(path.to_owned(), bytes.to_vec());
+        sha256
+    };
+    let kubelets = set("/release/v1.36.3/bin/linux/amd64/kubelet", &kubelet);
+    let of_crictl = "/github/kubernetes-sigs/cri-tools/releases/download/v1.35.0/crictl-v1.35.0-linux-amd64.tar.gz";
+    let of_plugins = "/github/containernetworking/plugins/releases/download/v1.9.1/cni-plugins-linux-amd64-v1.9.1.tgz";
+    let plugins: Vec<(String, Vec<u8>)> = ["bridge", "host-local", "loopback", "portmap", "tap"]
+        .iter()
+        .map(|name| {
+            (
+                format!("./{name}"),
+                format!("the plugin {name}").into_bytes(),
+            )
+        })
+        .collect();
+    let plugins: Vec<(&str, &[u8])> = plugins
+        .iter()
+        .map(|(path, content)| (path.as_str(), content.as_slice()))
+        .collect();
+    let template = "/release/{version}/bin/linux/{arch}/{program}";
+    let release = format!("{{ release = \"http://{host}{template}\" }}");
+    ask_for(&place, "1.36.3", &[release]);
+    let recipe = place.folder.join("recipes/small.toml");
+    let text = fs::read_to_string(&recipe).unwrap();
+    let own = format!(
+        "tools = [\"crictl\"]\ncni-plugins = \"release\"\ngithub = \"http://{host}/github\"\n[containers]"
+    );
+    let text = text.replace("[containers]", &own);
+    fs::write(&recipe, format!("{text}[root]\ncompression = \"none\"\n")).unwrap();
+
+    // Each mistake of a server, and last what is right.
+    for (crictls, pluginss, expected) in [
+        (
+            archive(&[("bin/crictl", &crictl)]),
+            archive(&plugins),
+            "the archive of crictl v1.35.0 has bin/crictl, expected crictl",
+        ),
+        (
+            archive(&[("crictl", &kubelet)]),
+            archive(&plugins),
+            "crictl answers \"Kubernetes v1.36.3\" to --version, expected 1.35.0",
+        ),
+        (
+            archive(&[("crictl", &crictl)]),
+            archive(&plugins[..2]),
+            "has bridge, host-local, expected loopback, portmap",
+        ),
+        (b"<html>".to_vec(), archive(&plugins), "not a tar archive"),
+    ] {
+        set(of_crictl, &crictls);
+        set(of_plugins, &pluginss);
+        let (good, said) = run(&place, &LOCK);
+        assert!(!good && said.contains(expected), "{expected}: {said}");
+        assert!(!place.folder.join("recipes/small.lock").exists());
+    }
+    let sha256 = set(of_crictl, &archive(&[("crictl", &crictl)]));
+    set(of_plugins, &archive(&plugins));
+    let (good, said) = run(&place, &["build", "recipes/small.toml", "-o", "out"]);
+    assert!(good, "{said}");
+    let lock = fs::read_to_string(place.folder.join("recipes/small.lock")).unwrap();
+    let lock: toml::Table = toml::from_str(&lock).unwrap();
+    let pinned = &lock["components"]["crictl"];
+    assert_eq!(pinned["sha256"].as_str(), Some(sha256.as_str()));
+    assert_eq!(pinned["version"].as_str(), Some("v1.35.0"));
+    let url = pinned["source"]["archive"]["url"].as_str().unwrap();
+    assert!(url.ends_with(of_crictl), "{url}");
+    let out = place.folder.join("out/small-1.0");
+    let sbom = fs::read_to_string(out.join("sbom.cdx.json")).unwrap();
+    for purl in [
+        "pkg:golang/sigs.k8s.io/cri-tools@v1.35.0#cmd/crictl",
+        "pkg:golang/github.com/containernetworking/plugins@v1.9.1",
+    ] {
+        assert!(sbom.contains(purl), "{purl}: {sbom}");
+    }
+    let disk = fs::read(out.join("disk.raw")).unwrap();
+    for text in [
+        "the plugin host-local",
+        "L /var/opt/cni/bin/tap - - - - /usr/lib/cni/tap",
+        "runtime-endpoint: unix:///run/containerd/containerd.sock",
+    ] {
+        assert!(memmem(&disk, text.as_bytes()), "{text} is not on the disk");
+    }
+    // The pin is kept, and a server that is away is not asked.
+    set(of_crictl, b"away");
+    let (good, said) = run(&place, &LOCK);
+    assert!(good && said.contains("no pin changed"), "{said}");
+
+    // The release table has another hash, and another place.
+    write_table(
+        &place,
+        "r.example",
+        &kubelets,
+        &format!("sha256:{}", "d".repeat(64)),
+    );
+    let found = set(
+        "/release/v1.36.3/bin/linux/amd64/crictl",
+        &archive(&[("crictl", &crictl), ("more", b"")]),
+    );
+    let (good, said) = run(&place, &LOCK);
+    assert!(!good, "{said}");
+    for word in [
+        &found,
+        &"b".repeat(64),
+        "as the release table says of crictl",
+    ] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+}
+
+/// The same programs compiled from their Go modules, where no server of releases is reached: crictl says its version, and a plugin
+/// answers as the CNI specification has it ("VERSION"). Minutes, and some hundred megabytes of modules: `just own-programs`.
+#[test]
+#[ignore = "compiles 19 Go programs"]
+fn crictl_and_the_cni_plugins_are_compiled_from_their_modules() {
+    let place = Place::new("modules", None);
+    let kubelet = program(&place.folder, "v1.36.3");
+    fs::write(place.folder.join("recipes/kubelet"), &kubelet).unwrap();
+    let sources = ["{ file = \"kubelet\" }", "{ go-module = true }"].map(str::to_owned);
+    ask_for(&place, "1.36.3", &sources);
+    let recipe = place.folder.join("recipes/small.toml");
+    let text = fs::read_to_string(&recipe).unwrap();
+    let own = "tools = [\"crictl\"]\ncni-plugins = \"release\"\n[containers]";
+    fs::write(&recipe, text.replace("[containers]", own)).unwrap();
+    let (good, said) = run(&place, &["build", "recipes/small.toml", "-o", "out"]);
+    assert!(good, "{said}");
+    println!("{said}");
+    let lock = fs::read_to_string(place.folder.join("recipes/small.lock")).unwrap();
+    let lock: toml::Table = toml::from_str(&lock).unwrap();
+    let cache = slipway::host::cache::Cache::at(place.folder.join("cache")).unwrap();
+    let object = |name: &str| cache.object(lock["components"][name]["sha256"].as_str().unwrap());
+    let unpacked = place.folder.join("unpacked");
+    fs::create_dir(&unpacked).unwrap();
+    fs::copy(object("crictl"), unpacked.join("crictl")).unwrap();
+    let archive = fs::File::open(object("cni-plugins")).unwrap();
+    tar::Archive::new(archive).unpack(&unpacked).unwrap();
+    fs::set_permissions(
+        unpacked.join("crictl"),
+        std::os::unix::fs::PermissionsExt::from_mode(0o755),
+    )
+    .unwrap();
+    let ask = |name: &str, word: &[&str], variables: &[(&str, &str)]| {
+        #[allow(clippy::disallowed_methods, reason = "the programs under test")]
+        let mut child = Command::new(unpacked.join(name))
+            .args(word)
+            .envs(variables.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        std::io::Write::write_all(&mut stdin, b"{\"cniVersion\":\"1.0.0\"}").unwrap();
+        drop(stdin);
+        String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap()
+    };
+    let version = lock["components"]["crictl"]["version"].as_str().unwrap();
+    let said = ask("crictl", &["--version"], &[]);
+    assert!(said.contains(version.trim_start_matches('v')), "{said}");
+    for plugin in ["bridge", "host-local", "loopback", "portmap", "vrf"] {
+        let said = ask(plugin, &[], &[("CNI_COMMAND", "VERSION")]);
+        assert!(said.contains("supportedVersions"), "{plugin}: {said}");
+    }
+}
+
 /// Images that others built are pulled by their digest or read from a layout, and are in the root under their own names.
 #[test]
 fn images_of_others_are_baked_under_their_own_names() {

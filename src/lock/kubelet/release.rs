@@ -44,10 +44,10 @@ impl std::fmt::Display for OtherBytes {
 impl std::error::Error for OtherBytes {}
 
 /// Where a program is.
-struct Place {
-    url: String,
+pub(super) struct Place {
+    pub(super) url: String,
     /// Its SHA-256, if the release table has the program.
-    sha256: Option<String>,
+    pub(super) sha256: Option<String>,
 }
 
 impl Place {
@@ -73,6 +73,11 @@ impl Place {
             sha256: Some(binary.sha256.clone()),
         }
     }
+}
+
+/// The server of a URL of upstream's form, which `{release}` stands for in a table.
+pub(super) fn base(template: &str) -> Option<&str> {
+    template.rsplit_once(CONVENTION).map(|(base, _)| base)
 }
 
 /// Where the kubelet of a release (`v1.36.3`) is at a server whose URLs have the form of `template`.
@@ -123,7 +128,7 @@ pub(super) fn pin(
 
 /// Pins a program by the digest of the release table, else by the one beside it, and fetches it; gives whether it was in the
 /// cache.
-fn pin_one(
+pub(super) fn pin_one(
     client: &blocking::Client,
     place: &Place,
     name: &str,

@@ -18,8 +18,32 @@ pub(super) struct RawContainers {
     pub images: Vec<ContainerImage>,
     /// Where `images` come from.
     pub images_from: ImagesFrom,
+    /// The release of the image etcd that the build makes: "3.5" (Debian's package) or "3.6" (the version of the release of
+    /// Kubernetes, compiled from its Go module). A node whose etcd was 3.6 once does not start an image with 3.5 any more. Default: 3.5.
+    pub etcd: Option<EtcdRelease>,
     /// Images that others built, in the root under their own names.
     pub prebuilt: Vec<RawPrebuilt>,
+}
+
+/// A release of etcd.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum EtcdRelease {
+    /// Debian's.
+    #[default]
+    #[serde(rename = "3.5")]
+    Of35,
+    /// That of the release of Kubernetes.
+    #[serde(rename = "3.6")]
+    Of36,
+}
+
+/// The images of a recipe.
+#[derive(Debug)]
+pub(super) struct Containers {
+    pub(super) images: Vec<ContainerImage>,
+    pub(super) images_from: ImagesFrom,
+    pub(super) etcd: EtcdRelease,
+    pub(super) prebuilt: Vec<Prebuilt>,
 }
 
 /// Where the images of a release come from.
@@ -135,13 +159,11 @@ impl ContainerImage {
 }
 
 impl Check<'_> {
-    pub(super) fn containers(
-        &mut self,
-        raw: RawContainers,
-    ) -> (Vec<ContainerImage>, ImagesFrom, Vec<Prebuilt>) {
+    pub(super) fn containers(&mut self, raw: RawContainers) -> Containers {
         let RawContainers {
             images,
             images_from,
+            etcd,
             prebuilt,
         } = raw;
         self.unique("containers.images");
@@ -174,10 +196,31 @@ impl Check<'_> {
             ));
         }
         if images.contains(&ContainerImage::Coredns) && images_from == ImagesFrom::Build {
-            self.compiled();
+            let found = "the image coredns is in no Kubernetes release: it is compiled";
+            self.compiled("containers.images", found);
         }
-        let prebuilt = self.prebuilt(&prebuilt);
-        (images, images_from, prebuilt)
+        let makes_etcd = images.contains(&ContainerImage::Etcd) && images_from == ImagesFrom::Build;
+        if let Some(node) = self.find("containers.etcd")
+            && !makes_etcd
+        {
+            let place = node.place.clone();
+            self.add(Mistake::at(
+                &place,
+                "a release of etcd, and no image of it that the build makes",
+                "expected \"etcd\" in `images`, and images-from = \"build\"",
+            ));
+        }
+        let etcd = etcd.unwrap_or_default();
+        if makes_etcd && etcd == EtcdRelease::Of36 {
+            let found = "Debian has no etcd 3.6: it is compiled";
+            self.compiled("containers.etcd", found);
+        }
+        Containers {
+            images,
+            images_from,
+            etcd,
+            prebuilt: self.prebuilt(&prebuilt),
+        }
     }
 
     /// The images that others built.
@@ -278,18 +321,18 @@ impl Check<'_> {
     }
 
     /// CoreDNS needs the toolchain of Go, wherever the kubelet comes from.
-    fn compiled(&mut self) {
+    fn compiled(&mut self, word: &str, found: &str) {
         let sources = self.find("kubernetes.kubelet");
         let sources = sources.map_or(&[][..], Node::items);
         let from_module = |source: &Node| source.at(&["go-module"]).is_some();
         if sources.is_empty() || sources.iter().any(from_module) {
             return;
         }
-        if let Some(node) = self.find("containers.images") {
+        if let Some(node) = self.find(word) {
             let place = node.place.clone();
             self.add(Mistake::at(
                 &place,
-                "the image coredns is in no Kubernetes release: it is compiled",
+                found,
                 "expected { go-module = true } among the sources of the kubelet",
             ));
         }

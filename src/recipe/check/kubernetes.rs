@@ -26,8 +26,23 @@ pub(super) struct RawKubernetes {
     pub sources: Option<Fallback>,
     /// Packages of the kubelet's container, beside the essential ones.
     pub container_packages: Vec<String>,
-    /// Programs of the same release in the node's /usr/bin.
+    /// Programs of the same release in the node's /usr/bin, and crictl, whose version the release names.
     pub tools: Vec<KubernetesTool>,
+    /// Where the CNI plugins come from that /opt/cni/bin links to: "debian" (the package containernetworking-plugins) or "release" (the
+    /// version that the release of Kubernetes is tested with). Default: the recipe's own files and packages.
+    pub cni_plugins: Option<CniPlugins>,
+    /// The server of the releases of crictl and the CNI plugins. Default: "https://github.com".
+    pub github: Option<String>,
+}
+
+/// Where the CNI plugins come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CniPlugins {
+    /// Debian's package.
+    Debian,
+    /// Their own release, or their Go module.
+    Release,
 }
 
 /// Whether a source that does not answer has others in its place.
@@ -48,6 +63,8 @@ pub enum KubernetesTool {
     Kubectl,
     /// Upstream's program that makes and joins clusters.
     Kubeadm,
+    /// The client of the container runtime's socket.
+    Crictl,
 }
 
 impl KubernetesTool {
@@ -57,6 +74,7 @@ impl KubernetesTool {
         match self {
             Self::Kubectl => "kubectl",
             Self::Kubeadm => "kubeadm",
+            Self::Crictl => "crictl",
         }
     }
 }
@@ -85,8 +103,23 @@ pub struct Kubernetes {
     pub kubelet: Vec<KubeletSource>,
     /// Packages of the kubelet's container, beside the essential ones.
     pub container_packages: Vec<String>,
-    /// Programs of the same release in the node's `/usr/bin`.
+    /// Programs in the node's `/usr/bin`, of the same release or of the version that it names.
     pub tools: Vec<KubernetesTool>,
+    /// Where the CNI plugins come from, if not from the recipe's own files and packages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cni_plugins: Option<CniPlugins>,
+    /// The server of the releases of crictl and the CNI plugins.
+    #[serde(skip)]
+    pub github: String,
+}
+
+impl Kubernetes {
+    /// Whether it has programs with releases of their own.
+    #[must_use]
+    pub fn takes_own_releases(&self) -> bool {
+        self.cni_plugins == Some(CniPlugins::Release)
+            || self.tools.contains(&KubernetesTool::Crictl)
+    }
 }
 
 /// A source of the kubelet.
@@ -113,6 +146,9 @@ pub enum KubeletSource {
     GoModule,
 }
 
+/// Where crictl and the CNI plugins are published.
+const GITHUB: &str = "https://github.com";
+
 /// Placeholders of a release URL.
 const PLACEHOLDERS: [&str; 3] = ["version", "arch", "program"];
 
@@ -123,6 +159,8 @@ pub(super) fn check(check: &mut Check<'_>, raw: RawKubernetes) -> Kubernetes {
         sources: fallback,
         container_packages,
         tools,
+        cni_plugins,
+        github,
     } = raw;
     match given.as_deref() {
         Some(text) => {
@@ -143,6 +181,7 @@ pub(super) fn check(check: &mut Check<'_>, raw: RawKubernetes) -> Kubernetes {
     }
     check.list("kubernetes.container-packages", Rule::Package);
     check.unique("kubernetes.tools");
+    check.text("kubernetes.github", Rule::Url);
     let items = check
         .find("kubernetes.kubelet")
         .map_or(&[][..], Node::items);
@@ -159,6 +198,8 @@ pub(super) fn check(check: &mut Check<'_>, raw: RawKubernetes) -> Kubernetes {
         kubelet,
         container_packages,
         tools,
+        cni_plugins,
+        github: github.unwrap_or_else(|| GITHUB.to_owned()),
     }
 }
 

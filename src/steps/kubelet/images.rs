@@ -210,6 +210,17 @@ fn wanted<'a>(
             user: "",
             proofs: vec![words(&["/usr/bin/catatonit", "--version"])],
         },
+        ContainerImage::Etcd if components.contains_key(image.name()) => {
+            let nothing = packages(&[], is_nothing)?;
+            let mut wanted = of_release(image, "/usr/bin", nothing, components)?;
+            let release = &components[image.name()].version;
+            let release = release.trim_start_matches('v');
+            wanted.names = vec![
+                format!("{REGISTRY}/{}:{release}-0", image.name()),
+                ETCD_IMAGE.to_owned(),
+            ];
+            wanted
+        }
         ContainerImage::Etcd => {
             // Kubernetes' tools choose etcd's options by the release in the tag, and write it with a build number.
             let server = deb("etcd-server")?;
@@ -520,6 +531,11 @@ mod tests {
             (made.names[0].as_str(), made.user),
             ("slipway.local/kube-scheduler:v1.36.3", "")
         );
+        // By this tag the flags of its static pod are chosen.
+        let etcd = BTreeMap::from([("etcd".to_owned(), program("v3.6.8"))]);
+        let made = wanted(ContainerImage::Etcd, &[], &etcd).unwrap();
+        assert_eq!(made.names, ["slipway.local/etcd:3.6.8-0", ETCD_IMAGE]);
+        assert_eq!(made.entrypoint, ["/usr/bin/etcd"]);
         let error = wanted(ContainerImage::Coredns, &[], &BTreeMap::new())
             .err()
             .unwrap();

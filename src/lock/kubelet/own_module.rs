@@ -1,0 +1,387 @@
+//! Programs with releases of their own, compiled from their Go modules: a module of ours requires the program's, so that the lock's
+//! go.sum pins every byte.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use super::program::{go, keep};
+use super::toolchain::{Go, Target};
+use crate::code;
+use crate::host::cache::Key;
+use crate::host::progress::Step;
+use crate::host::session::Session;
+use crate::lock::fetching::LockedRecipe;
+use crate::lock::file::{LockedFrom, LockedProgram};
+
+/// crictl's name in a lock.
+pub(super) const CRICTL: &str = "crictl";
+/// The name of all CNI plugins in a lock.
+pub(super) const CNI_PLUGINS: &str = "cni-plugins";
+
+/// etcd's name in a lock.
+pub(super) const ETCD: &str = "etcd";
+
+/// The file of our module that names the packages. Its tag keeps it out of every build: programs cannot be imported.
+const SOURCE: &str = "packages/packages.go";
+
+/// What is compiled of one module.
+struct Row {
+    /// The name in a lock.
+    name: &'static str,
+    /// The Go module.
+    module: &'static str,
+    /// Its programs: packages below the module, or an empty name for that of the module. Several are packed as a tar archive.
+    packages: &'static [&'static str],
+    /// The variable that the linker writes the version to, if its sources do not have it.
+    variable: &'static str,
+    /// Whether the variable's value begins with `v`, as upstream's does.
+    with_v: bool,
+}
+
+const ROWS: [Row; 3] = [
+    Row {
+        name: CRICTL,
+        module: "sigs.k8s.io/cri-tools",
+        packages: &["cmd/crictl"],
+        variable: "sigs.k8s.io/cri-tools/pkg/version.Version",
+        with_v: false,
+    },
+    Row {
+        name: CNI_PLUGINS,
+        module: "github.com/containernetworking/plugins",
+        // All that upstream's archive for Linux has.
+        packages: &[
+            "plugins/ipam/dhcp",
+            "plugins/ipam/host-local",
+            "plugins/ipam/static",
+            "plugins/main/bridge",
+            "plugins/main/dummy",
+            "plugins/main/host-device",
+            "plugins/main/ipvlan",
+            "plugins/main/loopback",
+            "plugins/main/macvlan",
+            "plugins/main/ptp",
+            "plugins/main/tap",
+            "plugins/main/vlan",
+            "plugins/meta/bandwidth",
+            "plugins/meta/firewall",
+            "plugins/meta/portmap",
+            "plugins/meta/sbr",
+            "plugins/meta/tuning",
+            "plugins/meta/vrf",
+        ],
+        variable: "github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion",
+        with_v: true,
+    },
+    Row {
+        name: ETCD,
+        module: "go.etcd.io/etcd/server/v3",
+        packages: &[""],
+        variable: "",
+        with_v: true,
+    },
+];
+
+impl Row {
+    /// The full name of a package.
+    fn full(&self, package: &str) -> String {
+        match package {
+            "" => self.module.to_owned(),
+            package => format!("{}/{package}", self.module),
+        }
+    }
+
+    /// What the linker is given.
+    fn flags(&self, version: &str) -> String {
+        let flags = "-s -w -buildid=";
+        let value = match self.with_v {
+            true => version,
+            false => version.trim_start_matches('v'),
+        };
+        match self.variable {
+            "" => flags.to_owned(),
+            variable => format!("{flags} -X {variable}={value}"),
+        }
+    }
+}
+
+/// `go list -m -versions -json`.
+#[derive(serde::Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Listed {
+    #[serde(default)]
+    versions: Vec<String>,
+}
+
+/// Whether a lock's program has a release of its own.
+pub(super) fn is_own(name: &str) -> bool {
+    ROWS.iter().any(|row| row.name == name)
+}
+
+/// The package URL of such a program (<https://github.com/package-url/purl-spec>).
+pub(super) fn purl(name: &str, version: &str) -> Option<String> {
+    let row = ROWS.iter().find(|row| row.name == name)?;
+    let package = match row.packages {
+        [package] if !package.is_empty() => format!("#{package}"),
+        _ => String::new(),
+    };
+    Some(format!("pkg:golang/{}@{version}{package}", row.module))
+}
+
+fn row(name: &str) -> Result<&'static Row> {
+    let row = ROWS.iter().find(|row| row.name == name);
+    row.with_context(|| format!("{name} has no Go module of its own"))
+}
+
+/// Compiles a program for a lock: of the version that is wanted or, where the proxy does not have that, of the newest older one.
+/// Tells whether it came from the cache.
+pub(super) fn pin(
+    name: &str,
+    wanted: &str,
+    session: &Session,
+    locked: &LockedRecipe,
+    step: &Step,
+) -> Result<(LockedProgram, bool)> {
+    let row = row(name)?;
+    let go = Go::new(go(session, locked)?, session)?;
+    let version = served(&go, row, wanted)?;
+    let (go_mod, go_sum) = resolve(&go, row, &version, session, step)?;
+    let (path, hit) = compile(&go, row, &version, (&go_mod, &go_sum), session, step)?;
+    let (sha256, size) = keep(&session.cache, &path)?;
+    let program = LockedProgram {
+        version,
+        sha256,
+        size,
+        source: LockedFrom::GoModule { go_mod, go_sum },
+    };
+    Ok((program, hit))
+}
+
+/// Compiles a locked program again and compares the digests.
+pub(super) fn fetch(
+    name: &str,
+    program: &LockedProgram,
+    modules: (&str, &str),
+    session: &Session,
+    locked: &LockedRecipe,
+    step: &Step,
+) -> Result<()> {
+    let go = Go::new(go(session, locked)?, session)?;
+    let (path, _) = compile(&go, row(name)?, &program.version, modules, session, step)?;
+    let (sha256, _) = keep(&session.cache, &path)?;
+    ensure!(
+        sha256 == program.sha256,
+        "the compiled program has SHA-256 {sha256}, expected {} as the lock says: it was made \
+         with another Go, or by another version of Slipway; `slipway lock --renew` makes it anew",
+        program.sha256
+    );
+    Ok(())
+}
+
+/// The version that is wanted, or the newest older one that the proxy serves.
+fn served(go: &Go, row: &Row, wanted: &str) -> Result<String> {
+    let said = go.online(&["list", "-m", "-versions", "-json", row.module])?;
+    let listed: Listed = serde_json::from_str(&said).context("reading what `go list` says")?;
+    let module = row.module;
+    newest(&listed.versions, wanted).with_context(|| {
+        format!(
+            "the module proxy has no {module} {wanted} or older; it has {}",
+            match listed.versions.as_slice() {
+                [] => "none".to_owned(),
+                all => all.join(", "),
+            }
+        )
+    })
+}
+
+/// The newest release of a list that is not newer than the wanted one.
+fn newest(versions: &[String], wanted: &str) -> Option<String> {
+    let numbers = |text: &str| -> Option<Vec<u32>> {
+        let parts = text.strip_prefix('v')?.split('.');
+        parts.map(|part| part.parse().ok()).collect()
+    };
+    let wanted = numbers(wanted)?;
+    let usable = versions
+        .iter()
+        .filter_map(|version| Some((numbers(version)?, version)));
+    let newest = usable.filter(|(numbers, _)| *numbers <= wanted).max();
+    newest.map(|(_, version)| version.clone())
+}
+
+/// The source that makes our module require the packages.
+fn source(row: &Row) -> String {
+    let mut text = "//go:build tools\n\npackage packages\n\nimport (\n".to_owned();
+    for package in row.packages {
+        text += &format!("\t_ \"{}\"\n", row.full(package));
+    }
+    text.push_str(")\n");
+    text
+}
+
+/// `go.mod` and `go.sum` of our module. A published version never changes, so they are made once.
+fn resolve(
+    go: &Go,
+    row: &Row,
+    version: &str,
+    session: &Session,
+    step: &Step,
+) -> Result<(String, String)> {
+    let source = source(row);
+    let key = Key::of("own modules", code::OWN_PROGRAMS)
+        .key("go", go.key())
+        .text("version", version)
+        .text("source", &source)
+        .finish();
+    let made = session.cache.step("own-modules", &key, |folder| {
+        let sources = go.sources_of(&format!("{}@{version}", row.module))?;
+        let theirs = fs::read_to_string(sources.join("go.mod")).context("reading its go.mod")?;
+        let ours = go_mod(&theirs, row, version)?;
+        go.write([(SOURCE.to_owned(), source.as_str())], &ours, None)?;
+        go.resolve(folder, step)
+    })?;
+    let read = |name: &str| fs::read_to_string(made.path.join(name));
+    Ok((read("go.mod")?, read("go.sum")?))
+}
+
+/// `go.mod` of our module. Go ignores the replacements of a dependency, so one by another module is repeated, and one by a folder is
+/// none: the module that it stands for is published with the same version.
+fn go_mod(theirs: &str, row: &Row, version: &str) -> Result<String> {
+    let go = theirs
+        .lines()
+        .find(|line| line.starts_with("go "))
+        .with_context(|| format!("the go.mod of {} {version} names no Go version", row.module))?;
+    let mut text = format!(
+        "module slipway/program\n\n{go}\n\nrequire {} {version}\n",
+        row.module
+    );
+    for line in theirs.lines() {
+        let line = line.split("//").next().unwrap_or_default().trim();
+        let line = line.strip_prefix("replace ").unwrap_or(line);
+        if let Some((from, to)) = line.split_once(" => ")
+            && !to.trim().starts_with('.')
+        {
+            text += &format!("replace {} => {}\n", from.trim(), to.trim());
+        }
+    }
+    Ok(text)
+}
+
+/// The program, or the archive of all, and whether it came from the cache.
+fn compile(
+    go: &Go,
+    row: &Row,
+    version: &str,
+    (go_mod, go_sum): (&str, &str),
+    session: &Session,
+    step: &Step,
+) -> Result<(std::path::PathBuf, bool)> {
+    let flags = row.flags(version);
+    let source = source(row);
+    let key = Key::of("own program", code::OWN_PROGRAMS)
+        .key("go", go.key())
+        .text("source", &source)
+        .text("go.mod", go_mod)
+        .text("go.sum", go_sum)
+        .text("flags", &flags)
+        .finish();
+    let made = session.cache.step("own-program", &key, |folder| {
+        let sources = [(SOURCE.to_owned(), source.as_str())];
+        go.write(sources, go_mod, Some(go_sum))?;
+        for package in row.packages {
+            let target = Target {
+                package: &row.full(package),
+                tests: false,
+            };
+            let dest = folder.join(last(&row.full(package)));
+            go.compile(target, &flags, &dest, step)
+                .with_context(|| format!("compiling {} {version}", target.package))?;
+        }
+        pack(row, folder)
+    })?;
+    Ok((made.path.join("content"), made.hit))
+}
+
+/// The last part of a package's name, by which Go calls its program.
+fn last(package: &str) -> &str {
+    package.rsplit('/').next().unwrap_or(package)
+}
+
+/// Puts the programs of `folder` into its file `content`: the one program, or an archive of them that is the same each time.
+fn pack(row: &Row, folder: &Path) -> Result<()> {
+    let content = folder.join("content");
+    if let [package] = row.packages {
+        let program = folder.join(last(&row.full(package)));
+        return Ok(fs::rename(program, content)?);
+    }
+    let mut names: Vec<&str> = row.packages.iter().map(|package| last(package)).collect();
+    names.sort_unstable();
+    let mut archive = tar::Builder::new(File::create(&content)?);
+    for name in names {
+        let path = folder.join(name);
+        let mut file = File::open(&path)?;
+        let mut header = tar::Header::new_ustar();
+        header.set_size(file.metadata()?.len());
+        header.set_mode(0o755);
+        header.set_mtime(0);
+        archive.append_data(&mut header, name, &mut file)?;
+        fs::remove_file(&path)?;
+    }
+    archive.into_inner()?.sync_all()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_version_that_is_served_is_not_newer_than_the_wanted_one() {
+        let served = ["v1.34.0", "v1.37.0", "v1.9.1", "v1.35.0-rc.1"].map(str::to_owned);
+        for (wanted, found) in [
+            ("v1.35.0", Some("v1.34.0")),
+            ("v1.34.0", Some("v1.34.0")),
+            ("v1.10.0", Some("v1.9.1")),
+            ("v1.9.0", None),
+        ] {
+            assert_eq!(newest(&served, wanted).as_deref(), found, "{wanted}");
+        }
+    }
+
+    #[test]
+    fn our_module_requires_theirs_with_its_replacements() {
+        let theirs = "module x\n\ngo 1.24.1\n\nrequire a v1\n\n// replace c => d v1\nreplace (\n\ta => b v2 // why\n\tapi => ../api\n)\n\
+                      replace e => f v3\n";
+        let row = row(CRICTL).unwrap();
+        assert_eq!(
+            go_mod(theirs, row, "v1.34.0").unwrap(),
+            "module slipway/program\n\ngo 1.24.1\n\nrequire sigs.k8s.io/cri-tools v1.34.0\nreplace a => b v2\nreplace e => f v3\n"
+        );
+        assert!(go_mod("module x\n", row, "v1.34.0").is_err());
+    }
+
+    #[test]
+    fn several_programs_are_an_archive_that_is_the_same_each_time() {
+        let row = row(CNI_PLUGINS).unwrap();
+        let pack_once = || {
+            let folder = tempfile::tempdir().unwrap();
+            for package in row.packages {
+                fs::write(folder.path().join(last(package)), package).unwrap();
+            }
+            pack(row, folder.path()).unwrap();
+            fs::read(folder.path().join("content")).unwrap()
+        };
+        let archive = pack_once();
+        assert_eq!(archive, pack_once());
+        let mut read = tar::Archive::new(archive.as_slice());
+        let names = read.entries().unwrap().map(|entry| {
+            let entry = entry.unwrap();
+            assert_eq!(entry.header().mode().unwrap(), 0o755);
+            entry.path().unwrap().display().to_string()
+        });
+        let names: Vec<String> = names.collect();
+        assert_eq!(names.len(), row.packages.len());
+        assert!(names.is_sorted() && names.contains(&"host-local".to_owned()));
+    }
+}
