@@ -4,6 +4,7 @@
 mod files;
 mod text;
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -146,6 +147,7 @@ fn reports(from: &Report, to: &Report) -> Comparison {
             Vec::new()
         }
     };
+    notes.extend(another_etcd(from, to));
     Comparison {
         values,
         cmdline: sets(&words(from), &words(to)),
@@ -153,6 +155,32 @@ fn reports(from: &Report, to: &Report) -> Comparison {
         packages,
         files: None,
         notes,
+    }
+}
+
+/// What a change of etcd's minor means for a node that has both images in its slots.
+fn another_etcd(from: &Report, to: &Report) -> Option<String> {
+    let minor = |report: &Report| {
+        let manifest = report.kernels.first()?.manifest.as_ref()?;
+        let image = manifest.kubernetes.as_ref()?.images.get("etcd")?;
+        let tag = image.split('@').next()?.rsplit_once(':')?.1;
+        let [major, minor, _] = cluster::release::Version::parse(tag)?.numbers;
+        Some((major, minor))
+    };
+    let (old, new) = (minor(from)?, minor(to)?);
+    let text = |(major, minor): (u32, u32)| format!("etcd {major}.{minor}");
+    match old.cmp(&new) {
+        Ordering::Equal => None,
+        Ordering::Less => Some(format!(
+            "{}: once a node's data is of it, an image with {} does not start there, not even as the other slot; have a snapshot",
+            text(new),
+            text(old)
+        )),
+        Ordering::Greater => Some(format!(
+            "{}: a node whose data is of {} does not start it",
+            text(new),
+            text(old)
+        )),
     }
 }
 
@@ -166,6 +194,8 @@ fn values(report: &Report) -> Vec<(&'static str, String)> {
             if let Some(kubernetes) = &manifest.kubernetes {
                 values.push(("kubernetes", kubernetes.version.clone()));
                 values.push(("kubelet", kubernetes.kubelet_sha256.clone()));
+                let etcd = kubernetes.images.get("etcd");
+                values.extend(etcd.map(|image| ("etcd", image.clone())));
             }
         }
         values.push(("kernel", kernel.release.clone()));
@@ -289,6 +319,41 @@ mod tests {
                 "{line}: {text}"
             );
         }
+    }
+
+    #[test]
+    fn another_minor_of_etcd_is_noted_in_both_directions() {
+        let with = |etcd: &str| {
+            let mut report = report("", &[]);
+            let manifest = serde_json::json!({
+                "contract": image::manifest::CONTRACT,
+                "image": {"name": "a", "version": "1"},
+                "architecture": "x86-64",
+                "kernel": "6.12",
+                "epoch": 1,
+                "sizes": image::layout::Sizes::default(),
+                "kubernetes": {"version": "v1.36.3", "kubeletSha256": "", "images": {"etcd": etcd}},
+                "platforms": [],
+                "node": image::node::NodeSettings::default(),
+            });
+            report.kernels[0].manifest = Some(serde_json::from_value(manifest).unwrap());
+            report
+        };
+        let (old, new) = (
+            with("slipway.local/etcd:3.5.16-0"),
+            with("r.example:5000/etcd:3.6.8-0@sha256:00"),
+        );
+        let up = reports(&old, &new);
+        assert!(up.notes[0].starts_with("etcd 3.6: once"), "{:?}", up.notes);
+        assert_eq!(up.values[0].name, "etcd");
+        let down = reports(&new, &old);
+        assert!(
+            down.notes[0].starts_with("etcd 3.5: a node"),
+            "{:?}",
+            down.notes
+        );
+        let patch = reports(&old, &with("slipway.local/etcd:3.5.24-0"));
+        assert_eq!(patch.notes, Vec::<String>::new());
     }
 
     #[test]

@@ -8,6 +8,9 @@ pub mod identity;
 pub mod note;
 pub mod own;
 
+// Floor: the release of etcd that the data needs
+pub mod release;
+
 // Floor: the node
 mod context;
 

@@ -36,6 +36,7 @@ use crate::format;
 use crate::identity;
 use crate::note::Note;
 use crate::own::{self, Choice, Consent};
+use crate::release;
 
 /// How long the wait pauses at most before it searches the volume again, with or without a device event.
 const SEARCH_EVERY: Duration = Duration::from_secs(5);
@@ -57,6 +58,8 @@ pub struct Node<'a> {
     pub machine_id: &'a str,
     /// What the kernel command line consents to, before what the settings do.
     pub adopt: Option<EtcdAdopt>,
+    /// The reference of the etcd that the image has, by whose tag its release is known.
+    pub image: Option<&'a str>,
 }
 
 /// Mounts the etcd volume of a control plane at [`ETCD`] below the root and writes the conditions that the kubelet's
@@ -73,24 +76,46 @@ pub fn mount(node: Node<'_>, settings: &NodeSettings) -> Result<EtcdGate> {
             filesystem: None,
             reason: Some("a worker has no etcd volume".to_owned()),
         },
-        Some((etcd, cluster)) => wait(Context {
-            world: &node.programs.world,
-            timeline: node.timeline,
-            root: node.programs,
-            system_disk: node.system_disk,
-            modules: node.modules,
-            settings: etcd,
-            cluster,
-            adopt: node.adopt.or(etcd.adopt),
-            state: node.state,
-            machine_id: node.machine_id,
-        })?,
+        Some((etcd, cluster)) => {
+            let gate = wait(Context {
+                world: &node.programs.world,
+                timeline: node.timeline,
+                root: node.programs,
+                system_disk: node.system_disk,
+                modules: node.modules,
+                settings: etcd,
+                cluster,
+                adopt: node.adopt.or(etcd.adopt),
+                state: node.state,
+                machine_id: node.machine_id,
+            })?;
+            held_back(node, gate)?
+        }
     };
     let path = node.programs.world.in_run(RUN_ETCD_GATE);
     mount::folder(&node.programs.world.in_run(RUN), 0o755)?;
     fs::write(&path, serde_json::to_vec_pretty(&gate)?)
         .with_context(|| format!("writing {}", path.display()))?;
     Ok(gate)
+}
+
+/// The gate, closed if the data is of a later release than the image's etcd: that would end with it again and again, and the kubelet
+/// would never be READY. The boot goes on, so that the node can be examined, and is not blessed.
+fn held_back(node: Node<'_>, gate: EtcdGate) -> Result<EtcdGate> {
+    let world = &node.programs.world;
+    let root = &node.programs.sysroot;
+    let target = root.join(ETCD.trim_start_matches('/'));
+    let Some(reason) = release::refusal(root, &target, node.image) else {
+        return Ok(gate);
+    };
+    mount::unmount(&target)?;
+    say(world, &format!("slipway: etcd: {reason}"));
+    tracing::error!("etcd: {reason}");
+    Ok(EtcdGate {
+        device: None,
+        reason: Some(reason),
+        ..gate
+    })
 }
 
 /// The outcome of one search.

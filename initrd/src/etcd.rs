@@ -15,6 +15,7 @@ use crate::state::State;
 /// If the settings name no volume, or for a failure that waiting does not cure.
 pub(crate) fn mount(boot: &Boot, root: &Root, state: &State, machine_id: &str) -> Result<()> {
     let settings = settings::read(&root.programs.sysroot, &boot.manifest.node)?;
+    let kubernetes = boot.manifest.kubernetes.as_ref();
     let node = Node {
         programs: &root.programs,
         system_disk: root.disk.as_ref(),
@@ -23,6 +24,7 @@ pub(crate) fn mount(boot: &Boot, root: &Root, state: &State, machine_id: &str) -
         state: state.dir()?,
         machine_id,
         adopt: boot.cmdline.etcd_adopt,
+        image: kubernetes.and_then(|has| has.images.get("etcd").map(String::as_str)),
     };
     volume::mount(node, &settings).map(drop)
 }
