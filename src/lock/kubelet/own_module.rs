@@ -325,6 +325,8 @@ fn pack(row: &Row, folder: &Path) -> Result<()> {
         header.set_size(file.metadata()?.len());
         header.set_mode(0o755);
         header.set_mtime(0);
+        header.set_uid(0);
+        header.set_gid(0);
         archive.append_data(&mut header, name, &mut file)?;
         fs::remove_file(&path)?;
     }
@@ -377,7 +379,9 @@ mod tests {
         let mut read = tar::Archive::new(archive.as_slice());
         let names = read.entries().unwrap().map(|entry| {
             let entry = entry.unwrap();
-            assert_eq!(entry.header().mode().unwrap(), 0o755);
+            let header = entry.header();
+            let (mode, owner) = (header.mode().unwrap(), header.uid().unwrap());
+            assert_eq!((mode, owner, header.gid().unwrap()), (0o755, 0, 0));
             entry.path().unwrap().display().to_string()
         });
         let names: Vec<String> = names.collect();

@@ -389,6 +389,8 @@ mod tests {
             let mut header = tar::Header::new_gnu();
             header.set_size(name.len() as u64);
             header.set_mode(*mode);
+            header.set_uid(1000);
+            header.set_gid(1000);
             archive
                 .append_data(&mut header, name, name.as_bytes())
                 .unwrap();
