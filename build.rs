@@ -27,6 +27,7 @@ const PROGRAMS: [(&str, &str); 3] = [
 )]
 fn main() {
     println!("cargo::rerun-if-env-changed=SLIPWAY_PROGRAMS");
+    default_mirror();
     hash_code();
     let folder = match env::var_os("SLIPWAY_PROGRAMS") {
         Some(given) => PathBuf::from(given),
@@ -45,6 +46,22 @@ fn main() {
         let variable = format!("SLIPWAY_{}_PROGRAM", package.to_uppercase());
         println!("cargo::rustc-env={variable}={}", path.display());
     }
+}
+
+/// Refuses a distributor's mirror that no build could use: `SLIPWAY_DEFAULT_MIRROR`, which `src/debian/mirror.rs` reads when it is compiled.
+#[allow(
+    clippy::print_stdout,
+    reason = "a build script speaks to Cargo by stdout"
+)]
+fn default_mirror() {
+    const NAME: &str = "SLIPWAY_DEFAULT_MIRROR";
+    println!("cargo::rerun-if-env-changed={NAME}");
+    let url = env::var(NAME).unwrap_or_default();
+    let is_http = url.starts_with("http://") || url.starts_with("https://");
+    assert!(
+        url.is_empty() || is_http,
+        "{NAME}={url:?} is not an http or https URL of a folder with `dists` and `pool`"
+    );
 }
 
 /// Passes the hash of each step's code to the compilation of `src/code.rs`.

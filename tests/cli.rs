@@ -57,8 +57,9 @@ fn variables() -> std::collections::BTreeSet<String> {
                 let text = std::fs::read_to_string(path).unwrap();
                 let words = text.split('"').filter(|word| {
                     word.starts_with("SLIPWAY_")
-                        // Of the compilation: the build script sets them.
+                        // Of the compilation: the build script sets them, or a distributor.
                         && !word.ends_with("_PROGRAM")
+                        && *word != "SLIPWAY_DEFAULT_MIRROR"
                         && !word.starts_with("SLIPWAY_CODE_")
                         && word.bytes().all(|b| b == b'_' || b.is_ascii_uppercase())
                 });

@@ -1,4 +1,7 @@
-//! Base URLs of the archive: from the recipe, else the environment, else the host's apt configuration.
+//! Base URLs of the archive: from the recipe, else the environment, else the host's apt configuration, else the program's own.
+
+mod mirror_list;
+mod unknown;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,6 +20,8 @@ pub const SECURITY_VARIABLE: &str = "SLIPWAY_DEBIAN_SECURITY_MIRROR";
 pub const SNAPSHOT_VARIABLE: &str = "SLIPWAY_DEBIAN_SNAPSHOT";
 /// The word of a recipe for Debian's snapshot archive.
 pub const SNAPSHOT: &str = "debian";
+/// The mirror that a distributor of this program set when it was compiled.
+const DEFAULT_MIRROR: Option<&str> = option_env!("SLIPWAY_DEFAULT_MIRROR");
 /// The layout of Debian's snapshot service below its server. `{time}` need not be the time of a snapshot: the one before it answers.
 const SNAPSHOT_LAYOUT: &str = "archive/{archive}/{time}";
 
@@ -38,6 +43,10 @@ pub struct Host {
     pub snapshot: Option<String>,
     /// apt's files: path and content, in apt's order.
     pub apt: Vec<(PathBuf, String)>,
+    /// The lists of mirrors that entries of apt name: path and content.
+    pub lists: Vec<(PathBuf, String)>,
+    /// The mirror that a distributor of this program set when it was compiled.
+    pub default: Option<String>,
 }
 
 impl Host {
@@ -45,11 +54,18 @@ impl Host {
     #[must_use]
     pub fn here() -> Self {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let apt = apt_files(Path::new("/etc/apt"));
+        let lists = mirror_list::paths(&apt);
+        let read = |path: PathBuf| Some((path.clone(), std::fs::read_to_string(path).ok()?));
         Self {
             mirror: variable(MIRROR_VARIABLE),
             security: variable(SECURITY_VARIABLE),
             snapshot: variable(SNAPSHOT_VARIABLE),
-            apt: apt_files(Path::new("/etc/apt")),
+            apt,
+            lists: lists.into_iter().filter_map(read).collect(),
+            default: DEFAULT_MIRROR
+                .filter(|url| !url.is_empty())
+                .map(str::to_owned),
         }
     }
 }
@@ -97,7 +113,7 @@ pub struct Mirrors {
 }
 
 impl Mirrors {
-    /// Finds both mirrors independently: from the recipe, else the environment, else apt. If only the security
+    /// Finds both mirrors independently: from the recipe, else the environment, else apt, else the program's own. If only the security
     /// mirror is not set, its URL is derived from that of the other one, since most mirrors have both in one folder;
     /// signatures make a wrong guess harmless.
     ///
@@ -105,7 +121,7 @@ impl Mirrors {
     /// If a setting is not an http address, or none names the archive; the message names the setting to use.
     pub fn find(main: Option<&str>, security: Option<&str>, host: &Host) -> Result<Self> {
         type Found = Option<(String, String)>;
-        let entries = entries(&host.apt);
+        let entries = entries(&host.apt, &host.lists);
         let pick = |recipe: Option<&str>,
                     variable: &str,
                     value: &Option<String>,
@@ -121,20 +137,14 @@ impl Mirrors {
         };
         let main = pick(main, MIRROR_VARIABLE, &host.mirror, Kind::Main)?;
         let security = pick(security, SECURITY_VARIABLE, &host.security, Kind::Security)?;
+        let own = || {
+            let url = host.default.as_deref()?;
+            let from = "this program's own setting".to_owned();
+            Some(checked(url, &from).map(|url| (url, from)))
+        };
+        let main = main.map(Ok).or_else(own).transpose()?;
         let Some((main, main_from)) = main else {
-            let read: Vec<String> = host
-                .apt
-                .iter()
-                .map(|(path, _)| path.display().to_string())
-                .collect();
-            let looked = match read.as_slice() {
-                [] => "this host has no apt configuration".to_owned(),
-                _ => format!("no active Debian entry in {}", read.join(", ")),
-            };
-            bail!(
-                "no Debian mirror is known: {looked}. Set {MIRROR_VARIABLE} to its base URL (the folder that holds \
-                 `dists` and `pool`), or `mirror` in the recipe's [debian]"
-            );
+            bail!(unknown::error(&host.apt));
         };
         let (security, security_from) = match security {
             Some(found) => found,
@@ -193,8 +203,9 @@ pub fn is_debians(archive: &str) -> bool {
     [ARCHIVE, SECURITY_ARCHIVE].contains(&archive)
 }
 
-/// Scheme and host of a URL.
-fn server(url: &str) -> &str {
+/// Scheme, host and port of a URL.
+#[must_use]
+pub fn server(url: &str) -> &str {
     let host = url.find("://").map_or(0, |at| at + 3);
     let end = url[host..].find('/').map_or(url.len(), |at| host + at);
     &url[..end]
@@ -300,7 +311,7 @@ fn best(entries: &[Entry], kind: Kind) -> Option<(String, String)> {
         .map(|(_, entry)| (entry.uri.clone(), entry.file.display().to_string()))
 }
 
-fn entries(files: &[(PathBuf, String)]) -> Vec<Entry> {
+fn entries(files: &[(PathBuf, String)], lists: &[(PathBuf, String)]) -> Vec<Entry> {
     let mut all = Vec::new();
     for (file, text) in files {
         let found = if file
@@ -314,6 +325,13 @@ fn entries(files: &[(PathBuf, String)]) -> Vec<Entry> {
         all.extend(
             found
                 .into_iter()
+                .filter_map(|entry| match mirror_list::path(&entry.uri) {
+                    Some(path) => Some(Entry {
+                        uri: mirror_list::first(lists, &path)?,
+                        ..entry
+                    }),
+                    None => Some(entry),
+                })
                 .filter(|entry| is_http(&entry.uri))
                 .map(|entry| Entry {
                     uri: entry.uri.trim_end_matches('/').to_owned(),
@@ -572,12 +590,58 @@ deb http://real.example/debian-security bookworm/updates main
     }
 
     #[test]
+    fn a_list_of_mirrors_that_apt_names_is_read() {
+        let sources = "Types: deb\nURIs: mirror+file:///etc/apt/mirrors/debian.list\nSuites: trixie trixie-updates\n\
+                       Components: main\n\nTypes: deb\nURIs: mirror+file:///etc/apt/mirrors/debian-security.list\n\
+                       Suites: trixie-security\nComponents: main\n";
+        let mut host = apt(&[("sources.list.d/debian.sources", sources)]);
+        let paths = mirror_list::paths(&host.apt);
+        assert_eq!(paths.len(), 2, "{paths:?}");
+        host.lists = paths
+            .into_iter()
+            .zip([
+                "http://a.example/debian/\n",
+                "http://a.example/debian-security\n",
+            ])
+            .map(|(path, text)| (path, text.to_owned()))
+            .collect();
+        let found = Mirrors::find(None, None, &host).unwrap();
+        assert_eq!(found.main, "http://a.example/debian");
+        assert_eq!(found.security, "http://a.example/debian-security");
+        assert_eq!(found.main_from, "/etc/apt/sources.list.d/debian.sources");
+        // A list that is not there is no mirror.
+        host.lists.clear();
+        assert!(Mirrors::find(None, None, &host).is_err());
+    }
+
+    #[test]
+    fn the_programs_own_mirror_is_the_last_that_is_asked() {
+        let own = Host {
+            default: Some("http://own.example/debian/".to_owned()),
+            ..Host::default()
+        };
+        let found = Mirrors::find(None, None, &own).unwrap();
+        assert_eq!(found.main, "http://own.example/debian");
+        assert!(found.main_from.contains("own setting"));
+        let set = Host {
+            mirror: Some("http://env.example/debian".to_owned()),
+            ..own
+        };
+        let found = Mirrors::find(None, None, &set).unwrap();
+        assert_eq!(found.main, "http://env.example/debian");
+        let compiled = option_env!("SLIPWAY_DEFAULT_MIRROR").filter(|url| !url.is_empty());
+        assert_eq!(Host::here().default.as_deref(), compiled);
+    }
+
+    #[test]
     fn without_any_word_the_error_says_what_to_set() {
         let error = Mirrors::find(None, None, &Host::default())
             .unwrap_err()
             .to_string();
         assert!(
-            error.contains(MIRROR_VARIABLE) && error.contains("no apt configuration"),
+            error.contains(MIRROR_VARIABLE)
+                && error.contains("no apt configuration")
+                && error.contains("debian.org/mirror/list"),
             "{error}"
         );
         let ubuntu = apt(&[(
