@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueHint, value_parser};
-use slipway::host::cache::Cache;
+use slipway::host::cache::{Cache, Limit};
 use slipway::host::interrupt::Interrupt;
 use slipway::host::local_files::LocalFiles;
 use slipway::host::progress::{Kind, Progress};
@@ -41,6 +41,8 @@ Examples:
 
 Environment:
   SLIPWAY_CACHE           folder of the cache [default: ~/.cache/slipway]
+  SLIPWAY_CACHE_SIZE      its limit, as 20G, or none [default: 20G, or half of
+                          a smaller disk]
   SLIPWAY_DEBIAN_MIRROR, SLIPWAY_DEBIAN_SECURITY_MIRROR
                           archives, if a recipe names none [default: apt's]
   SLIPWAY_DEBIAN_SNAPSHOT archive of old files [default: on the mirror's server]
@@ -96,6 +98,10 @@ pub(crate) struct Output {
     /// The folder of the cache, in place of SLIPWAY_CACHE and the default
     #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub cache: Option<PathBuf>,
+    /// The size above which a build removes the longest unused of the cache, as 20G, or none; in place of SLIPWAY_CACHE_SIZE and the
+    /// default
+    #[arg(long, global = true, value_name = "SIZE")]
+    pub cache_size: Option<Limit>,
     /// How many threads unpack, hash and compress; default: one for each processor
     #[arg(short, long, global = true, value_name = "N", value_parser = value_parser!(u16).range(1..))]
     pub jobs: Option<u16>,
@@ -147,10 +153,14 @@ impl Output {
 
     /// The cache of these options.
     pub(crate) fn cache(&self) -> anyhow::Result<Cache> {
-        match &self.cache {
+        let cache = match &self.cache {
             Some(folder) => Cache::at(folder.clone()),
             None => Cache::open(),
-        }
+        }?;
+        Ok(match self.cache_size {
+            Some(limit) => cache.with_limit(limit),
+            None => cache,
+        })
     }
 }
 
@@ -444,9 +454,9 @@ pub(crate) enum PxeCommand {
 /// `slipway cache`
 #[derive(Debug, Subcommand)]
 pub(crate) enum CacheCommand {
-    /// Say what it holds, by kind
+    /// Say what it holds, by kind, and what its limit is
     Show,
-    /// Remove steps and downloads that no build has used for some time; they are made or fetched again when needed
+    /// Remove steps and downloads that no build has used for some time, nor uses now; they are made or fetched again when needed
     Prune {
         /// How many days without use are enough
         #[arg(long, value_name = "DAYS", default_value_t = 14)]

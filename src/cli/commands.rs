@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::CommandFactory as _;
 use platform::provider::DiskController;
 use slipway::host::atomic_file;
+use slipway::host::cache::{Cache, Entry};
 use slipway::host::interrupt::Interrupt;
 use slipway::host::progress::{self, Kind};
 use slipway::host::session::Session;
@@ -360,42 +361,68 @@ fn carried_tools(session: &Session) -> Result<Tools> {
 
 pub(crate) fn cache(command: &CacheCommand, output: Output) -> Result<ExitCode> {
     let cache = output.cache()?;
-    let (entries, what) = match command {
-        CacheCommand::Show => (cache.entries()?, "in the cache"),
+    match command {
+        CacheCommand::Show => show_cache(&cache, output.json)?,
         CacheCommand::Prune { unused, dry_run } => {
             let unused = Duration::from_secs(unused.saturating_mul(24 * 3600));
-            let what = if *dry_run {
-                "would be removed"
-            } else {
-                "removed"
+            let removed = cache.prune(unused, *dry_run)?;
+            let what = match dry_run {
+                true => "would be removed",
+                false => "removed",
             };
-            (cache.prune(unused, *dry_run)?, what)
+            if output.json {
+                arguments::print_json(&removed)?;
+            } else {
+                let size = progress::bytes(total(&removed));
+                let folder = cache.root().display();
+                let text = format!("{}{size} {what} ({folder})\n", by_kind(&removed));
+                arguments::print(&text)?;
+            }
         }
-    };
-    if output.json {
-        arguments::print_json(&entries)?;
-        return Ok(ExitCode::SUCCESS);
     }
     let mut kinds: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
-    for entry in &entries {
+    for entry in entries {
         let (count, size) = kinds.entry(&entry.kind).or_default();
         *count += 1;
         *size += entry.size;
     }
-    let mut text = String::new();
-    for (kind, (count, size)) in kinds {
-        text += &format!("{kind:<20} {count:>5}  {:>10}\n", progress::bytes(size));
-    }
-    let total = entries.iter().map(|entry| entry.size).sum();
-    text += &format!(
-        "{} {what} ({})\n",
-        progress::bytes(total),
-        cache.root().display()
-    );
-    arguments::print(&text)?;
+    let lines = kinds.into_iter().map(|(kind, (count, size))| {
+        format!("{kind:<20} {count:>5}  {:>10}\n", progress::bytes(size))
+    });
+    lines.collect()
+}
+
     Ok(ExitCode::SUCCESS)
 }
 
+/// What the cache holds, and its limit.
+fn show_cache(cache: &Cache, json: bool) -> Result<()> {
+    let entries = cache.entries()?;
+    let (folder, used) = (cache.root(), total(&entries));
+    let limit = cache.limit().0;
+    if json {
+        return arguments::print_json(&serde_json::json!({
+            "folder": folder, "used": used, "limit": limit, "entries": entries,
+        }));
+    }
+    let limit = match limit {
+        Some(limit) => format!("of at most {}", progress::bytes(limit)),
+        None => "without a limit".to_owned(),
+    };
+    arguments::print(&format!(
+        "{}{} in the cache, {limit} ({})\n",
+        by_kind(&entries),
+        progress::bytes(used),
+        folder.display()
+    ))
+}
+
+fn total(entries: &[Entry]) -> u64 {
+    entries.iter().map(|entry| entry.size).sum()
+}
+
+/// A line for each kind, with the number of its entries and their size.
+fn by_kind(entries: &[Entry]) -> String {
 pub(crate) fn demo(args: &DemoArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
     let session = &output.session(interrupt)?;
     let progress = &session.progress;

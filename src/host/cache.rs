@@ -3,7 +3,7 @@
 //! Layout below the cache's folder:
 //! `downloads/ab/abcd…` objects by SHA-256 · `steps/NAME/KEY/` finished steps · `tmp/` work in progress ·
 //! `locks/` one lock file for each entry of `tmp/` · `digests/` SHA-256 of big files by their stat ·
-//! `lists/` the last verified list of each suite, by its URL.
+//! `lists/` the last verified list of each suite, by its URL · `runs/` what each running program uses.
 //!
 //! A finished step is a folder that was renamed into place, so a killed build leaves no partial step under a final
 //! name. Its entries in `tmp/` are removed by the next build, which finds their locks free.
@@ -11,7 +11,9 @@
 //! boot id of the host, and is valid in later boots only if [`Cache::settle`] has synced it.
 
 mod key;
+mod limit;
 mod prune;
+mod uses;
 
 use std::env;
 use std::fs::{self, File};
@@ -27,11 +29,14 @@ use nix::sys::stat::Mode;
 use crate::format::digest;
 
 pub use key::{Key, KeyBuilder};
+pub use limit::Limit;
 pub use prune::Entry;
+
+use uses::Uses;
 
 /// The host's boot id, written into a step's folder before the rename.
 const MADE: &str = ".slipway-made";
-/// Written beside [`MADE`] once all files of the folder are on the disk.
+/// Written beside [`MADE`] once all files of the folder are on the disk; it has their size.
 const SYNCED: &str = ".slipway-synced";
 /// Lock file of the cache.
 const IN_USE: &str = ".slipway-in-use";
@@ -44,8 +49,14 @@ pub struct Cache {
     root: PathBuf,
     boot: String,
     made: Mutex<Vec<PathBuf>>,
-    /// Locked shared by every build, and exclusively by the removal of old entries.
-    in_use: File,
+    /// What this run may use.
+    uses: Uses,
+    /// Whether no step is made.
+    look_only: bool,
+    /// Its size above which [`Cache::bound`] removes entries.
+    limit: Limit,
+    /// Locked shared by every run: earlier versions removed old entries under an exclusive lock.
+    _in_use: File,
 }
 
 /// A finished step.
@@ -56,6 +67,18 @@ pub struct Made {
     /// Whether it was in the cache.
     pub hit: bool,
 }
+
+/// The error of a step that a cache which is only looked at does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Absent;
+
+impl std::fmt::Display for Absent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the step is not in the cache")
+    }
+}
+
+impl std::error::Error for Absent {}
 
 /// A private folder of this run, removed when dropped, and by the next run if this one is killed.
 #[derive(Debug)]
@@ -106,11 +129,19 @@ impl Cache {
     /// Also sets this process's umask to 022: files of a build must not depend on the user's umask.
     ///
     /// # Errors
-    /// If the folder cannot be made or written.
+    /// If the folder cannot be made or written, or the variable of its limit is not a size.
     pub fn at(root: PathBuf) -> Result<Self> {
         nix::sys::stat::umask(Mode::S_IWGRP | Mode::S_IWOTH);
         let root = std::path::absolute(root)?;
-        for folder in ["downloads", "steps", "tmp", "locks", "digests", "lists"] {
+        for folder in [
+            "downloads",
+            "steps",
+            "tmp",
+            "locks",
+            "digests",
+            "lists",
+            uses::RUNS,
+        ] {
             let path = root.join(folder);
             fs::create_dir_all(&path)
                 .with_context(|| format!("making the cache folder {}", path.display()))?;
@@ -120,10 +151,13 @@ impl Cache {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")
             .map_or_else(|_| "unknown".into(), |id| id.trim().to_owned());
         let cache = Self {
-            root,
             boot,
             made: Mutex::default(),
-            in_use,
+            uses: Uses::begin(&root)?,
+            look_only: false,
+            limit: Limit::of_environment(&root)?,
+            _in_use: in_use,
+            root,
         };
         cache.sweep()?;
         Ok(cache)
@@ -135,16 +169,46 @@ impl Cache {
         &self.root
     }
 
+    /// The same cache with another limit.
+    #[must_use]
+    pub fn with_limit(self, limit: Limit) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// The same cache, in which no step is made: one that it does not have is an [`Absent`].
+    #[must_use]
+    pub fn look_only(self) -> Self {
+        Self {
+            look_only: true,
+            ..self
+        }
+    }
+
+    /// Its limit.
+    #[must_use]
+    pub const fn limit(&self) -> Limit {
+        self.limit
+    }
+
+    /// The name of an entry among the uses: its path below the root.
+    fn id_of(&self, path: &Path) -> String {
+        let below = path.strip_prefix(&self.root).unwrap_or(path);
+        below.to_string_lossy().into_owned()
+    }
+
     /// Records the current use of the download with this SHA-256, so that [`Cache::prune`] keeps it.
     pub fn use_object(&self, sha256: &str) {
         prune::used(&self.object(sha256));
     }
 
-    /// Path of the download with this SHA-256 (64 hexadecimal digits), present or not; its writer creates the folder.
+    /// Path of the download with this SHA-256 (64 hexadecimal digits), present or not; its writer creates the folder. No other
+    /// program removes it as long as this one runs.
     #[must_use]
     pub fn object(&self, sha256: &str) -> PathBuf {
         let prefix = sha256.get(..2).unwrap_or("xx");
-        self.root.join("downloads").join(prefix).join(sha256)
+        let path = self.root.join("downloads").join(prefix).join(sha256);
+        self.uses.add(&self.id_of(&path));
+        path
     }
 
     /// Path of the last verified file of this URL that has no digest beforehand: a suite's signed list.
@@ -167,9 +231,13 @@ impl Cache {
         make: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<Made> {
         let path = self.root.join("steps").join(name).join(key.as_str());
+        self.uses.add(&self.id_of(&path));
         if self.is_whole(&path) {
             prune::used(&path.join(MADE));
             return Ok(Made { path, hit: true });
+        }
+        if self.look_only {
+            return Err(Absent.into());
         }
         let id = format!("{name}-{key}");
         let (lock, _held) = self.lock(&id)?;
@@ -236,7 +304,7 @@ impl Cache {
         for path in made {
             // A later step of another build may have removed it.
             if path.join(MADE).exists() {
-                fs::write(path.join(SYNCED), "")?;
+                fs::write(path.join(SYNCED), prune::size(&path)?.to_string())?;
             }
         }
         Ok(())
@@ -477,6 +545,19 @@ mod tests {
         cache.boot = "the next boot".into();
         assert!(cache.step("test", &kept, |_| Ok(())).unwrap().hit);
         assert!(!cache.step("test", &torn, |_| Ok(())).unwrap().hit);
+    }
+
+    #[test]
+    fn a_cache_that_is_only_looked_at_makes_nothing() {
+        let (_folder, cache) = cache();
+        let key = Key::of_data("test", 1).finish();
+        let cache = cache.look_only();
+        let absent = cache.step("test", &key, |_| panic!("made"));
+        assert!(absent.unwrap_err().is::<Absent>());
+        let cache = Cache::at(cache.root.clone()).unwrap();
+        cache.step("test", &key, |_| Ok(())).unwrap();
+        let cache = cache.look_only();
+        assert!(cache.step("test", &key, |_| panic!("made")).unwrap().hit);
     }
 
     #[test]

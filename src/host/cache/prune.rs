@@ -1,14 +1,19 @@
-//! The entries of the cache by kind, and the removal of entries that have not been used for some time.
+//! The entries of the cache by kind, and the removal of the longest unused: those of some time, or all above the limit.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde::Serialize;
 
-use super::{Cache, MADE, remove};
+use super::uses::{self, Others};
+use super::{Cache, MADE, SYNCED};
+
+/// The file whose holder removes entries; all others wait.
+const EVICTING: &str = ".slipway-evicting";
 
 /// An entry that can be removed alone: a step's folder or a download.
 #[derive(Clone, Debug, Serialize)]
@@ -24,62 +29,116 @@ pub struct Entry {
 }
 
 impl Cache {
-    /// All entries of the cache, the longest unused first.
+    /// All entries of the cache, the longest unused first. Without those of a folder that is a link: they are another cache's.
     ///
     /// # Errors
     /// If the cache cannot be read.
     pub fn entries(&self) -> Result<Vec<Entry>> {
         let mut out = Vec::new();
-        for step in folder(&self.root.join("steps"))? {
+        for step in own_folder(&self.root.join("steps"))? {
             let kind = name_of(&step);
             for path in folder(&step)? {
                 let used = fs::metadata(path.join(MADE)).and_then(|meta| meta.modified());
                 // Without its mark the step is incomplete.
                 let used = used.unwrap_or(SystemTime::UNIX_EPOCH);
-                out.push(entry(&kind, path, used)?);
+                out.extend(entry(&kind, path, used, step_size)?);
             }
         }
-        for prefix in folder(&self.root.join("downloads"))? {
+        for prefix in own_folder(&self.root.join("downloads"))? {
             for path in folder(&prefix)? {
-                let used = fs::metadata(&path)?.modified()?;
-                out.push(entry("download", path, used)?);
+                let used = fs::metadata(&path).and_then(|meta| meta.modified());
+                let used = used.unwrap_or(SystemTime::UNIX_EPOCH);
+                out.extend(entry("download", path, used, size)?);
             }
         }
         out.sort_by_key(|entry| std::cmp::Reverse(entry.age));
         Ok(out)
     }
 
-    /// Removes entries unused for `unused`. Gives the removed entries, or with `dry_run` those that would be removed.
+    /// Removes entries unused for `unused`, but those that a running program uses. Gives the removed entries, or with `dry_run`
+    /// those that would be removed.
     ///
     /// # Errors
-    /// If another build uses this cache now, or an entry cannot be removed.
+    /// If an entry cannot be removed.
     pub fn prune(&self, unused: Duration, dry_run: bool) -> Result<Vec<Entry>> {
-        if !dry_run && self.in_use.try_lock().is_err() {
-            bail!(
-                "another slipway uses the cache {}; nothing was removed",
-                self.root.display()
-            );
+        let old = |entries: Vec<Entry>, others: &Others| {
+            let mut entries = entries;
+            entries.retain(|entry| {
+                entry.age >= unused.as_secs() && !self.is_used(&entry.path, others)
+            });
+            entries
+        };
+        if dry_run {
+            let entries = self.entries()?;
+            let gate = uses::gate(&self.root)?;
+            gate.lock().context("closing the cache's gate")?;
+            return Ok(old(entries, &self.uses.of_others()?));
         }
-        let old: Vec<Entry> = self
-            .entries()?
-            .into_iter()
-            .filter(|entry| entry.age >= unused.as_secs())
-            .collect();
-        if !dry_run {
-            for entry in &old {
-                // Renamed first: a partly removed entry must not be found under its name.
-                let aside = self.root.join("tmp").join(format!(
-                    "pruned-{}",
-                    name_of(&entry.path).get(..32).unwrap_or("entry")
-                ));
-                remove(&aside)?;
-                fs::rename(&entry.path, &aside)
-                    .with_context(|| format!("removing {}", entry.path.display()))?;
-                remove(&aside)?;
+        self.take_away(old)
+    }
+
+    /// Removes the longest unused entries until the cache has at most its limit, but none that this program or another running
+    /// one uses. Gives the removed entries.
+    ///
+    /// # Errors
+    /// If the cache cannot be read, or an entry not be removed.
+    pub fn bound(&self) -> Result<Vec<Entry>> {
+        let Some(limit) = self.limit.0 else {
+            return Ok(Vec::new());
+        };
+        let total = |entries: &[Entry]| entries.iter().map(|entry| entry.size).sum::<u64>();
+        // The usual case needs no lock.
+        if total(&self.entries()?) <= limit {
+            return Ok(Vec::new());
+        }
+        self.take_away(|entries, others| {
+            let mut left = total(&entries);
+            let mut chosen = Vec::new();
+            for entry in entries {
+                if left <= limit {
+                    break;
+                }
+                if !self.is_used(&entry.path, others) {
+                    left -= entry.size;
+                    chosen.push(entry);
+                }
             }
-            self.in_use.lock_shared().context("locking the cache")?;
+            chosen
+        })
+    }
+
+    fn is_used(&self, path: &Path, others: &Others) -> bool {
+        let id = self.id_of(path);
+        self.uses.has(&id) || others.use_it(&id)
+    }
+
+    /// Removes the chosen entries. They are renamed into a scratch folder first: a partly removed entry must not be found under
+    /// its name, and what a kill leaves of the folder is removed by the next program.
+    fn take_away(
+        &self,
+        choose: impl FnOnce(Vec<Entry>, &Others) -> Vec<Entry>,
+    ) -> Result<Vec<Entry>> {
+        let one = File::create(self.root.join(EVICTING)).context("opening the cache's lock")?;
+        one.lock().context("waiting for the cache's lock")?;
+        // Sizes take a while, so they are found before the gate is closed.
+        let entries = self.entries()?;
+        let aside = self.scratch()?;
+        let gate = uses::gate(&self.root)?;
+        gate.lock().context("closing the cache's gate")?;
+        let chosen = choose(entries, &self.uses.of_others()?);
+        for (number, entry) in chosen.iter().enumerate() {
+            match fs::rename(&entry.path, aside.path().join(number.to_string())) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(error)
+                        .with_context(|| format!("removing {}", entry.path.display()));
+                }
+                _ => {}
+            }
         }
-        Ok(old)
+        drop(gate);
+        drop(one);
+        drop(aside);
+        Ok(chosen)
     }
 }
 
@@ -88,24 +147,51 @@ pub(super) fn used(path: &Path) {
     let noted = File::open(path).and_then(|file| file.set_modified(SystemTime::now()));
     // An absent entry is about to be fetched.
     if let Err(error) = noted
-        && error.kind() != std::io::ErrorKind::NotFound
+        && error.kind() != ErrorKind::NotFound
     {
         tracing::debug!("noting the use of {}: {error}", path.display());
     }
 }
 
-fn entry(kind: &str, path: PathBuf, used: SystemTime) -> Result<Entry> {
+/// None if another program removed it meanwhile.
+fn entry(
+    kind: &str,
+    path: PathBuf,
+    used: SystemTime,
+    size: impl FnOnce(&Path) -> Result<u64>,
+) -> Result<Option<Entry>> {
     let age = SystemTime::now().duration_since(used).unwrap_or_default();
-    Ok(Entry {
+    let size = match size(&path) {
+        Ok(size) => size,
+        Err(_) if fs::symlink_metadata(&path).is_err() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    Ok(Some(Entry {
         kind: kind.to_owned(),
-        size: size(&path)?,
+        size,
         age: age.as_secs(),
         path,
-    })
+    }))
+}
+
+/// The size of a finished step, which is written into its mark: its folder has ten thousands of files.
+fn step_size(path: &Path) -> Result<u64> {
+    let mark = path.join(SYNCED);
+    let known = fs::read_to_string(&mark);
+    if let Some(known) = known.as_ref().ok().and_then(|text| text.parse().ok()) {
+        return Ok(known);
+    }
+    let found = size(path)?;
+    if known.is_ok()
+        && let Err(error) = fs::write(&mark, found.to_string())
+    {
+        tracing::debug!("noting the size of {}: {error}", path.display());
+    }
+    Ok(found)
 }
 
 /// Bytes on the disk of a file, or of a folder with its content.
-fn size(path: &Path) -> Result<u64> {
+pub(super) fn size(path: &Path) -> Result<u64> {
     let meta =
         fs::symlink_metadata(path).with_context(|| format!("looking at {}", path.display()))?;
     let mut total = meta.blocks() * 512;
@@ -115,6 +201,14 @@ fn size(path: &Path) -> Result<u64> {
         }
     }
     Ok(total)
+}
+
+/// The content of a folder, none if it is a link.
+fn own_folder(path: &Path) -> Result<Vec<PathBuf>> {
+    match fs::symlink_metadata(path) {
+        Ok(meta) if meta.is_symlink() => Ok(Vec::new()),
+        _ => folder(path),
+    }
 }
 
 fn folder(path: &Path) -> Result<Vec<PathBuf>> {
@@ -134,55 +228,4 @@ fn name_of(path: &Path) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::host::cache::Key;
-
-    const DAY: Duration = Duration::from_secs(24 * 3600);
-
-    fn age(path: &Path, age: Duration) {
-        let file = File::open(path).unwrap();
-        file.set_modified(SystemTime::now() - age).unwrap();
-    }
-
-    #[test]
-    fn only_what_is_long_unused_goes_and_a_hit_is_a_use() {
-        let place = tempfile::tempdir().unwrap();
-        let cache = Cache::at(place.path().join("cache")).unwrap();
-        let [old, hit] = ["old", "hit"].map(|name| Key::of_data(name, 1).finish());
-        for key in [&old, &hit] {
-            let made = cache
-                .step("test", key, |at| Ok(fs::write(at.join("x"), "1")?))
-                .unwrap();
-            age(&made.path.join(MADE), DAY * 30);
-        }
-        let object = cache.object(&"ab".repeat(32));
-        fs::create_dir_all(object.parent().unwrap()).unwrap();
-        fs::write(&object, "download").unwrap();
-        age(&object, DAY * 8);
-        assert!(cache.step("test", &hit, |_| panic!("a hit")).unwrap().hit);
-
-        let would = cache.prune(DAY * 7, true).unwrap();
-        assert_eq!(would.len(), 2, "{would:?}");
-        assert!(would[0].size > 0 && would[0].kind == "test");
-        assert!(object.exists());
-        let gone = cache.prune(DAY * 7, false).unwrap();
-        assert_eq!(gone.len(), 2);
-        assert!(!object.exists());
-        let left = cache.entries().unwrap();
-        assert_eq!(left.len(), 1);
-        assert!(left[0].path.ends_with(hit.as_str()));
-        assert_eq!(folder(&cache.root.join("tmp")).unwrap().len(), 0);
-    }
-
-    #[test]
-    fn nothing_is_removed_under_another_build() {
-        let place = tempfile::tempdir().unwrap();
-        let cache = Cache::at(place.path().join("cache")).unwrap();
-        let other = Cache::at(place.path().join("cache")).unwrap();
-        let refused = cache.prune(DAY, false).unwrap_err();
-        assert!(refused.to_string().contains("another slipway"), "{refused}");
-        drop(other);
-        cache.prune(DAY, false).unwrap();
-    }
-}
+mod tests;
