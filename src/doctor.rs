@@ -1,20 +1,19 @@
 //! Doctor: checks the resources of this host; names each missing one with its remedy.
 
-use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use serde::Serialize;
-
-use crate::debian::mirror::{Host, Mirrors};
+use crate::debian::mirror::{Host, MIRROR_VARIABLE, Mirrors};
 use crate::debian::release::time;
 use crate::format::time::rfc3339;
 use crate::host::cache::Cache;
 use crate::host::meminfo;
+use crate::host::preflight::{self, Refusal, network};
 use crate::host::progress;
-use crate::host::sandbox::{self, Sandbox};
 use crate::install::tools::Tools;
 use crate::vm::accel::prove_kvm;
+
+pub use crate::host::preflight::{Finding, State};
 
 /// Disk space for a first build's cache, bytes; 4 GiB of it are temporary, for the kubelet's compilation.
 const CACHE_BYTES: u64 = 10 << 30;
@@ -23,82 +22,16 @@ const MEMORY_BYTES: u64 = 2 << 30;
 
 /// Size limit of a suite's signed index, bytes.
 const INRELEASE_BYTES: u64 = 4 << 20;
-/// Path of this program inside the namespace.
-const PROBE: &str = "/run/slipway-doctor";
-
-/// The state of a resource of the host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// Available and working.
-    Good,
-    /// Not available; everything works without it, but slower or with less space.
-    Poor,
-    /// Not available, and required.
-    Missing,
-}
-
-/// The result of one check.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub struct Finding {
-    /// The name of the checked resource.
-    pub name: &'static str,
-    /// Its state.
-    pub state: State,
-    /// The observed value or error.
-    pub found: String,
-    /// The remedy.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub remedy: Option<String>,
-}
-
-impl Finding {
-    fn good(name: &'static str, found: impl Into<String>) -> Self {
-        Self {
-            name,
-            state: State::Good,
-            found: found.into(),
-            remedy: None,
-        }
-    }
-
-    fn lack(
-        name: &'static str,
-        state: State,
-        found: impl Into<String>,
-        remedy: impl Into<String>,
-    ) -> Self {
-        Self {
-            name,
-            state,
-            found: found.into(),
-            remedy: Some(remedy.into()),
-        }
-    }
-
-    /// Whether a build fails because of this.
-    #[must_use]
-    pub fn is_fatal(&self) -> bool {
-        self.state == State::Missing
-    }
-}
-
-/// Runs all checks. `refused` is the error if this user could not become root of a namespace; `tools` gives the tools
-/// tree with QEMU, and is called only if no earlier check failed.
+/// Runs all checks: those of every build, and the rest. `entered` is whether this user became root of a namespace; `tools`
+/// gives the tools tree with QEMU, and is called only if no earlier check failed.
 pub fn examine(
-    refused: Option<anyhow::Error>,
+    entered: Result<(), Refusal>,
+    cache: &anyhow::Result<Cache>,
     tools: impl FnOnce() -> anyhow::Result<Tools>,
 ) -> Vec<Finding> {
-    let mut findings = vec![namespaces(refused)];
-    match Cache::open() {
-        Ok(cache) => findings.push(space("room for the cache", cache.root(), CACHE_BYTES)),
-        Err(error) => findings.push(Finding::lack(
-            "room for the cache",
-            State::Missing,
-            format!("{error:#}"),
-            "set SLIPWAY_CACHE to a folder that this user can write to",
-        )),
+    let mut findings = preflight::examine(entered, cache, None);
+    if let Ok(cache) = cache {
+        findings.push(space("room for the cache", cache.root(), CACHE_BYTES));
     }
     findings.push(memory());
     let (mirror, date) = mirror();
@@ -128,50 +61,6 @@ pub fn text(findings: &[Finding]) -> String {
         }
     }
     out
-}
-
-/// Runs this very program in the namespaces that a build uses, with the host's root read-only.
-fn namespaces(refused: Option<anyhow::Error>) -> Finding {
-    const NAME: &str = "namespaces";
-    let tried = refused.map_or_else(try_namespaces, Err);
-    match tried {
-        Ok(()) if nix::unistd::Uid::current().is_root() && !in_user_namespace() => {
-            Finding::good(NAME, "as root; a program ran in them")
-        }
-        Ok(()) => Finding::good(
-            NAME,
-            "as a user with subordinate ids; a program ran in them",
-        ),
-        Err(error) => {
-            let text = format!("{error:#}");
-            // The failed call, then the remedy that needs root.
-            let (found, told) = match text.split_once("; have root ") {
-                Some((found, remedy)) => (found, format!("have root {remedy}, or run as root")),
-                None => (text.as_str(), "run as root".to_owned()),
-            };
-            let remedy = sandbox::forbidding_sysctl(Path::new("/proc/sys"))
-                .map_or(told, |remedy| format!("{remedy}, or run as root"));
-            Finding::lack(NAME, State::Missing, found, remedy)
-        }
-    }
-}
-
-fn try_namespaces() -> anyhow::Result<()> {
-    let program = std::env::current_exe()?;
-    Sandbox::read_only(Path::new("/"))
-        .bind_read_only(&program, PROBE)
-        .command(PROBE)
-        .arg("--version")
-        .run()?;
-    Ok(())
-}
-
-/// Whether this root is not root of the host: its id 0 is then another id outside.
-fn in_user_namespace() -> bool {
-    fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| {
-        let mut words = map.split_whitespace();
-        words.next() != Some("0") || words.next() != Some("0")
-    })
 }
 
 fn space(name: &'static str, folder: &Path, wanted: u64) -> Finding {
@@ -248,9 +137,8 @@ fn mirror() -> (Finding, Option<u64>) {
     let mirrors = match Mirrors::find(None, None, &Host::here()) {
         Ok(mirrors) => mirrors,
         Err(error) => {
-            let remedy = "export SLIPWAY_DEBIAN_MIRROR=http://…/debian";
-            let finding = Finding::lack(NAME, State::Missing, format!("{error:#}"), remedy);
-            return (finding, None);
+            let remedy = format!("export {MIRROR_VARIABLE}=http://…/debian");
+            return (Finding::missing(NAME, format!("{error:#}"), remedy), None);
         }
     };
     let from = &mirrors.main_from;
@@ -265,13 +153,13 @@ fn mirror() -> (Finding, Option<u64>) {
             (Finding::good(NAME, found), made(&text))
         }
         Err(error) => {
-            let finding = Finding::lack(
-                NAME,
-                State::Missing,
-                format!("{shown} (from {from}): {error:#}"),
-                "check the network and the proxy variables (http_proxy, https_proxy, no_proxy), or set SLIPWAY_DEBIAN_MIRROR",
-            );
-            (finding, None)
+            let found = format!("{shown} (from {from}): {error:#}");
+            let remedy = network::remedy(&mirrors.main, &found).unwrap_or_else(|| {
+                format!(
+                    "check the network and the proxy variables (http_proxy, https_proxy, no_proxy), or set {MIRROR_VARIABLE}"
+                )
+            });
+            (Finding::missing(NAME, found, remedy), None)
         }
     }
 }

@@ -10,5 +10,8 @@ pub mod progress;
 pub mod sandbox;
 pub mod tree;
 
+// Floor: what of it a build needs
+pub mod preflight;
+
 // Floor: one run of the program
 pub mod session;

@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::Parser as _;
 use slipway::format::threads;
 use slipway::host::interrupt::Interrupt;
-use slipway::host::sandbox;
+use slipway::host::preflight::{self, Refusal};
 use slipway::recipe::Mistakes;
 
 use cli::arguments::{self, Cli, Command, PxeCommand};
@@ -26,18 +26,15 @@ fn main() -> ExitCode {
     let (json, color) = (cli.output.json, cli.output.color);
     threads::limit(cli.output.jobs.map(usize::from));
     // Before any thread is started: only a single-threaded process can enter a user namespace.
-    let root = if cli.command.starts_programs() {
-        sandbox::become_root_of_namespace()
-    } else {
-        Ok(())
+    let entered = match cli.command.starts_programs() {
+        true => preflight::enter(),
+        false => Ok(()),
     };
-    let root = match (&cli.command, root) {
-        (Command::Doctor, root) => root.err(),
-        (_, Ok(())) => None,
-        (_, Err(error)) => {
-            let error =
-                error.context("this user cannot have namespaces; `slipway doctor` says more");
-            arguments::print_error(&error, json, color);
+    let entered = match (&cli.command, entered) {
+        (Command::Doctor, entered) => entered,
+        (_, Ok(())) => Ok(()),
+        (_, Err(refusal)) => {
+            arguments::print_error(&refusal.into(), json, color);
             return ExitCode::from(FAILURE);
         }
     };
@@ -45,7 +42,7 @@ fn main() -> ExitCode {
     let interrupt = Interrupt::default();
     let work = {
         let interrupt = interrupt.clone();
-        move || dispatch(cli, root, &interrupt)
+        move || dispatch(cli, entered, &interrupt)
     };
     match signals::interruptible(&interrupt, work).flatten() {
         Ok(code) => code,
@@ -80,8 +77,11 @@ fn trace(verbose: u8) {
         .init();
 }
 
-fn dispatch(cli: Cli, refused: Option<anyhow::Error>, interrupt: &Interrupt) -> Result<ExitCode> {
+fn dispatch(cli: Cli, entered: Result<(), Refusal>, interrupt: &Interrupt) -> Result<ExitCode> {
     let output = cli.output;
+    if cli.command.needs_preflight() {
+        preflight::require(&output.cache(), cli.command.output_folder())?;
+    }
     match cli.command {
         Command::Demo(args) => commands::demo(&args, output, interrupt),
         Command::New(args) => commands::new(&args, output),
@@ -98,7 +98,7 @@ fn dispatch(cli: Cli, refused: Option<anyhow::Error>, interrupt: &Interrupt) -> 
         Command::Cluster(command) => cluster::run(&command, output, interrupt),
         Command::Release(command) => release::run(&command, output, interrupt),
         Command::Cache(command) => commands::cache(&command, output),
-        Command::Doctor => commands::doctor(refused, output, interrupt),
+        Command::Doctor => commands::doctor(entered, output, interrupt),
         Command::Schema { markdown } => commands::schema(markdown),
         Command::Completions { shell } => commands::completions(shell),
         Command::Ignition { command } => commands::ignition(command, output),

@@ -6,7 +6,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueHint, value_parser};
 use slipway::host::cache::{Cache, Limit};
@@ -321,6 +321,22 @@ pub(crate) struct MachineArgs {
     pub accel: Choice,
     /// Memory in MiB
     #[arg(
+
+    /// Whether the host is looked at before the command begins. `doctor` does it itself, and to remove entries of the cache
+    /// nothing more is needed.
+    pub(crate) fn needs_preflight(&self) -> bool {
+        self.starts_programs() && !matches!(self, Self::Doctor | Self::Cache(_))
+    }
+
+    /// The folder that the command writes images to.
+    pub(crate) fn output_folder(&self) -> Option<&Path> {
+        match self {
+            Self::Build(args) => Some(&args.out.output),
+            Self::Demo(args) => Some(&args.out.output),
+            Self::Run(args) => Some(&args.out.output),
+            _ => None,
+        }
+    }
         long,
         value_name = "MIB",
         default_value_t = 2048,

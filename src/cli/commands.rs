@@ -13,6 +13,7 @@ use platform::provider::DiskController;
 use slipway::host::atomic_file;
 use slipway::host::cache::{Cache, Entry};
 use slipway::host::interrupt::Interrupt;
+use slipway::host::preflight::Refusal;
 use slipway::host::progress::{self, Kind};
 use slipway::host::session::Session;
 use slipway::install::tools::{self, Tools};
@@ -536,12 +537,12 @@ pub(crate) fn pxe_serve(
 }
 
 pub(crate) fn doctor(
-    refused: Option<anyhow::Error>,
+    entered: Result<(), Refusal>,
     output: Output,
     interrupt: &Interrupt,
 ) -> Result<ExitCode> {
     let tools = || carried_tools(&output.session(interrupt)?);
-    let findings = doctor::examine(refused, tools);
+    let findings = doctor::examine(entered, &output.cache(), tools);
     if output.json {
         arguments::print_json(&findings)?;
     } else {

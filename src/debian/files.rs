@@ -1,12 +1,16 @@
 //! Files of an archive: from a server, or from a folder of this host (`file:`).
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
 use fetch::{Digest, Failure, Want, blocking};
 
+use super::mirror::server;
 use crate::host::atomic_file;
+use crate::host::preflight::network;
 
 /// The scheme of folders of this host.
 pub const SCHEME: &str = "file://";
@@ -44,7 +48,9 @@ impl Files {
     ) -> Result<Vec<u8>, Failure> {
         match url.strip_prefix(SCHEME) {
             Some(path) => read(url, Path::new(path), limit),
-            None => self.client.bytes(&Want::new(url, limit), on_wait, &|_| ()),
+            None => asked(Want::new(url, limit), |want| {
+                self.client.bytes(want, on_wait, &|_| ())
+            }),
         }
     }
 
@@ -60,7 +66,7 @@ impl Files {
     ) -> Result<(), Failure> {
         let Some(path) = url.strip_prefix(SCHEME) else {
             let want = Want::new(url, size).digest(digest);
-            return self.client.file(&want, target, on_bytes);
+            return asked(want, |want| self.client.file(want, target, on_bytes));
         };
         let content = read(url, Path::new(path), size)?;
         let found = digest.of_same_kind(&content);
@@ -80,6 +86,43 @@ impl Files {
         on_bytes(size);
         Ok(())
     }
+}
+
+/// The servers that answered this process, by scheme, host and port.
+static ANSWERED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
+/// A request with the usual retries. The first one to a server is tried once before: where it is this host's settings that keep it
+/// from being answered, no retry helps, and the error says what to set.
+fn asked<T>(
+    mut want: Want<'_>,
+    request: impl Fn(&Want<'_>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let server = server(want.url).to_owned();
+    let known = |set: &BTreeSet<String>| set.contains(&server);
+    let answered = || ANSWERED.lock().unwrap_or_else(PoisonError::into_inner);
+    if known(&answered()) {
+        return request(&want);
+    }
+    let usual = want.patience;
+    want.patience.attempts = Some(1);
+    let first = request(&want);
+    let (url, why) = match &first {
+        Err(Failure::Unreachable { url, why, .. }) => (url.clone(), why.clone()),
+        // A proxy's own answer.
+        Err(Failure::Status { url, code: 407, .. }) => {
+            (url.clone(), "407 Proxy Authentication Required".to_owned())
+        }
+        _ => {
+            answered().insert(server);
+            return first;
+        }
+    };
+    if let Some(remedy) = network::remedy(want.url, &why) {
+        let why = format!("{why}; {remedy}");
+        return Err(Failure::Refused { url, why });
+    }
+    want.patience = usual;
+    request(&want)
 }
 
 /// Whether the server, or the folder, does not have the file.

@@ -20,7 +20,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use anyhow::{Context, Result, bail};
 
 pub use namespace::DEVICE_LINKS;
-pub use user::{become_root_of_namespace, forbidding_sysctl};
+pub use user::{become_root_of_namespace, forbidding_sysctl, without_subordinate_ids};
 
 /// Lines of a failed program's error output that are part of our error.
 const TAIL: usize = 25;

@@ -82,10 +82,11 @@ pub fn become_root_of_namespace() -> Result<()> {
         matches!(status, WaitStatus::Exited(_, 0)),
         "subordinate ids could not be mapped; the line above says why"
     );
-    setresgid(Gid::from_raw(0), Gid::from_raw(0), Gid::from_raw(0))?;
-    setgroups(&[Gid::from_raw(0)])?;
-    setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0))?;
-    // With AppArmor's restriction the user namespace is granted and the next one is refused: test it now.
+    // With AppArmor's restriction the user namespace is granted, and what needs a capability in it is refused.
+    let as_root = |errno| refused(errno, "this process root of a user namespace");
+    setresgid(Gid::from_raw(0), Gid::from_raw(0), Gid::from_raw(0)).map_err(as_root)?;
+    setgroups(&[Gid::from_raw(0)]).map_err(as_root)?;
+    setresuid(Uid::from_raw(0), Uid::from_raw(0), Uid::from_raw(0)).map_err(as_root)?;
     unshare(CloneFlags::CLONE_NEWNS).map_err(|errno| refused(errno, "a mount namespace"))
 }
 
@@ -107,6 +108,24 @@ pub fn forbidding_sysctl(sysctls: &Path) -> Option<String> {
             format!("this kernel has {name}={bad}: have root run `sysctl -w {name}={good}`");
         (value.trim() == bad).then_some(remedy)
     })
+}
+
+/// For each file of subordinate ids that gives a user too few of them: what it lacks.
+#[must_use]
+pub fn without_subordinate_ids(user: Uid, name: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for file in ["/etc/subuid", "/etc/subgid"] {
+        match fs::read_to_string(file) {
+            Err(error) => all.push(format!("{file}: {error}")),
+            Ok(text) if find_range(&text, name, user.as_raw()).is_none() => {
+                all.push(format!(
+                    "{file} gives {name} no range of at least {NEEDED} ids"
+                ));
+            }
+            Ok(_) => {}
+        }
+    }
+    all
 }
 
 /// The first range of a subordinate id file with enough ids, as (first, count).

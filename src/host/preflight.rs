@@ -1,0 +1,89 @@
+//! Preflight: what a build asks of this host, tried before anything is fetched. `doctor` shows the same findings.
+
+mod distribution;
+mod facts;
+mod finding;
+mod namespaces;
+pub mod network;
+mod storage;
+
+use std::fmt;
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::cache::Cache;
+
+pub use finding::{Finding, State};
+
+/// The error of a host that cannot build: all required resources that are missing.
+#[derive(Clone, Debug)]
+pub struct Refusal(Vec<Finding>);
+
+impl Refusal {
+    /// What is missing.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("this host cannot build yet; `slipway doctor` shows all that it lacks")?;
+        for finding in &self.0 {
+            write!(f, "\n  {}: {}", finding.name, finding.found)?;
+            if let Some(remedy) = &finding.remedy {
+                write!(f, "\n    → {remedy}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Makes an ordinary user root of a user namespace. Has no effect for root. Call it before any thread is started.
+///
+/// # Errors
+/// If the host forbids it: the reasons, with their remedies.
+pub fn enter() -> Result<(), Refusal> {
+    namespaces::enter().map_err(Refusal)
+}
+
+/// All findings: namespaces, unless entering them was refused, the cache, the output folder of a build, and the variables of
+/// the network.
+#[must_use]
+pub fn examine(
+    entered: Result<(), Refusal>,
+    cache: &Result<Cache>,
+    output: Option<&Path>,
+) -> Vec<Finding> {
+    let mut all = match entered {
+        Ok(()) => namespaces::probe(),
+        Err(refusal) => refusal.0,
+    };
+    // Without namespaces the cache is another user's: its files would be tried as nobody.
+    if all.iter().all(|finding| !finding.is_fatal()) {
+        all.push(match cache {
+            Ok(cache) => storage::cache(cache),
+            Err(error) => storage::no_cache(error),
+        });
+    }
+    all.extend(output.and_then(storage::output));
+    all.extend(network::variables());
+    all
+}
+
+/// Refuses a host that cannot build.
+///
+/// # Errors
+/// All required resources that are missing, each with its remedy.
+pub fn require(cache: &Result<Cache>, output: Option<&Path>) -> Result<(), Refusal> {
+    let mut all = examine(Ok(()), cache, output);
+    all.retain(Finding::is_fatal);
+    match all.is_empty() {
+        true => Ok(()),
+        false => Err(Refusal(all)),
+    }
+}

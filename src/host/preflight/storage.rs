@@ -1,0 +1,201 @@
+//! Storage: what a build asks of the file systems of its cache and of its output, tried out in a folder there.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
+use std::path::{Path, PathBuf};
+
+use nix::sys::statfs::statfs;
+use nix::sys::statvfs::{FsFlags, statvfs};
+
+use super::finding::Finding;
+use crate::host::cache::Cache;
+
+/// The name of the cache's resource.
+const CACHE: &str = "cache folder";
+/// The name of the output's resource.
+const OUTPUT: &str = "output folder";
+/// A file's capability: CAP_NET_RAW, permitted, in revision 2 (linux/capability.h, `struct vfs_cap_data`).
+const CAPABILITY: [u8; 20] = [
+    0, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+];
+/// File systems by their magic number (statfs(2)), for messages.
+const KINDS: [(i64, &str); 12] = [
+    (0x6969, "NFS"),
+    (0xff53_4d42, "CIFS"),
+    (0xfe53_4d42, "SMB"),
+    (0x6573_5546, "FUSE"),
+    (0x4d44, "FAT"),
+    (0x2011_bab0, "exFAT"),
+    (0x0102_1997, "9p"),
+    (0x8584_58f6, "ramfs"),
+    (0x0102_1994, "tmpfs"),
+    (0x794c_7630, "overlayfs"),
+    (0x0bd0_0bd0, "Lustre"),
+    (0x00c3_6400, "CephFS"),
+];
+
+/// Tries what packages and their scripts do with files, in a scratch folder of the cache.
+pub(super) fn cache(cache: &Cache) -> Finding {
+    let folder = cache.root();
+    let lacks = match cache.scratch() {
+        Ok(scratch) => lacks(scratch.path()),
+        Err(error) => vec![format!("make folders ({error:#})")],
+    };
+    let shown = shown(folder);
+    if lacks.is_empty() {
+        return Finding::good(CACHE, shown);
+    }
+    Finding::missing(
+        CACHE,
+        format!("{shown} cannot {}", lacks.join(", ")),
+        "set SLIPWAY_CACHE, or --cache, to a folder on a local file system such as ext4, XFS or Btrfs",
+    )
+}
+
+/// A cache that cannot be opened.
+pub(super) fn no_cache(error: &anyhow::Error) -> Finding {
+    Finding::missing(
+        CACHE,
+        format!("{error:#}"),
+        "set SLIPWAY_CACHE, or --cache, to a folder that this user can write to",
+    )
+}
+
+/// Tries whether an image can be written below `folder`, which need not be there yet.
+pub(super) fn output(folder: &Path) -> Option<Finding> {
+    let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    let there = absolute.ancestors().find(|path| path.exists())?;
+    let tried = tempfile::tempdir_in(there).and_then(|scratch| {
+        let file = File::create(scratch.path().join("lock"))?;
+        file.try_lock().map_err(std::io::Error::other)?;
+        file.sync_all()?;
+        fs::rename(scratch.path().join("lock"), scratch.path().join("renamed"))
+    });
+    let error = tried.err()?;
+    Some(Finding::missing(
+        OUTPUT,
+        format!("{}: {error}", shown(there)),
+        "give another folder with --output, on a local file system and writable for this user",
+    ))
+}
+
+/// A folder with the kind of its file system, if that is a known one.
+fn shown(folder: &Path) -> String {
+    let kind = statfs(folder).ok().and_then(|found| {
+        let number = found.filesystem_type().0;
+        KINDS.iter().find(|(magic, _)| *magic == number)
+    });
+    match kind {
+        Some((_, kind)) => format!("{} ({kind})", folder.display()),
+        None => folder.display().to_string(),
+    }
+}
+
+/// What the file system of an empty folder cannot do of what a build needs, as verbs with their objects.
+fn lacks(folder: &Path) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut note = |what: &str, tried: Result<(), String>| {
+        if let Err(why) = tried {
+            all.push(format!("{what} ({why})"));
+        }
+    };
+    let file = folder.join("file");
+    note(
+        "execute programs",
+        match statvfs(folder) {
+            Ok(stat) if stat.flags().contains(FsFlags::ST_NOEXEC) => {
+                Err("mounted with noexec".to_owned())
+            }
+            _ => Ok(()),
+        },
+    );
+    note("write files", text(fs::write(&file, "probe")));
+    note("give files to other users", other_owner(&file));
+    note("keep the setuid bit", setuid(&file));
+    note("keep file capabilities", capability(&file));
+    note(
+        "make hard links",
+        text(fs::hard_link(&file, folder.join("hard"))),
+    );
+    note(
+        "make symbolic links",
+        text(symlink("file", folder.join("soft"))),
+    );
+    note("tell FILE from file", cases(folder));
+    note("lock files", locks(&file));
+    all
+}
+
+fn text<T>(tried: std::io::Result<T>) -> Result<(), String> {
+    tried.map(|_| ()).map_err(|error| error.to_string())
+}
+
+fn other_owner(file: &Path) -> Result<(), String> {
+    text(chown(file, Some(1), Some(1)))?;
+    match fs::metadata(file) {
+        Ok(meta) if (meta.uid(), meta.gid()) == (1, 1) => Ok(()),
+        Ok(meta) => Err(format!("they stay those of {}", meta.uid())),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn setuid(file: &Path) -> Result<(), String> {
+    text(fs::set_permissions(
+        file,
+        fs::Permissions::from_mode(0o4755),
+    ))?;
+    match fs::metadata(file) {
+        Ok(meta) if meta.mode() & 0o7777 == 0o4755 => Ok(()),
+        Ok(meta) => Err(format!("the mode is then {:04o}", meta.mode() & 0o7777)),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn capability(file: &Path) -> Result<(), String> {
+    const NAME: &str = "security.capability";
+    text(xattr::set(file, NAME, &CAPABILITY))?;
+    match xattr::get(file, NAME) {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err("they are gone when read".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn cases(folder: &Path) -> Result<(), String> {
+    let upper: PathBuf = folder.join("FILE");
+    match upper.exists() {
+        true => Err("names are folded".to_owned()),
+        false => Ok(()),
+    }
+}
+
+fn locks(file: &Path) -> Result<(), String> {
+    let opened = File::open(file).map_err(|error| error.to_string())?;
+    opened.try_lock().map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_hosts_folders_do_for_a_build() {
+        if !nix::unistd::Uid::effective().is_root() {
+            return;
+        }
+        let place = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        assert_eq!(lacks(place.path()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_output_folder_need_not_be_there_and_must_be_writable() {
+        let place = tempfile::tempdir().unwrap();
+        assert_eq!(output(&place.path().join("a/b")), None);
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+        let found = output(Path::new("/proc/out")).unwrap();
+        assert!(
+            found.is_fatal() && found.found.contains("/proc"),
+            "{found:?}"
+        );
+    }
+}

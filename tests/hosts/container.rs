@@ -1,0 +1,139 @@
+//! Containers and CI runners: namespaces are refused, or the user has no subordinate ids.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, chown};
+
+use nix::libc;
+use nix::mount::MsFlags;
+
+use crate::host::{Host, Mount, USER, is_possible};
+use crate::server::Server;
+
+/// A container of Docker without options: no `CAP_SYS_ADMIN`, and the calls for namespaces and mounts fail.
+#[test]
+fn a_container_without_its_rights_is_refused_before_any_request() {
+    if !is_possible() {
+        return;
+    }
+    let mirror = Server::start();
+    let mut host = Host::new();
+    host.set(
+        "SLIPWAY_DEBIAN_MIRROR",
+        format!("http://{}/debian", mirror.address),
+    );
+    host.without_admin = true;
+    host.denied = vec![libc::SYS_unshare, libc::SYS_mount];
+    for command in [
+        &["build", "small.toml"][..],
+        &["lock", "small.toml"],
+        &["doctor"],
+    ] {
+        host.run(command)
+            .refuses(&["does not have CAP_SYS_ADMIN", "docker run --privileged"]);
+    }
+    // `doctor` asks the mirror all the same; the others did not come to it.
+    assert_eq!(mirror.asked().len(), 1, "{:?}", mirror.asked());
+    // What starts no program works there.
+    host.run(&["check", "small.toml"]).succeeds();
+}
+
+/// A policy of the host that refuses a single call, to a root with all its rights.
+#[test]
+fn a_filter_that_forbids_mounts_is_named_with_the_call() {
+    if !is_possible() {
+        return;
+    }
+    for (call, words) in [
+        (libc::SYS_unshare, "making namespaces"),
+        (libc::SYS_mount, "mounts"),
+        (libc::SYS_pivot_root, "pivoting"),
+    ] {
+        let mut host = Host::new();
+        host.denied = vec![call];
+        host.run(&["build", "small.toml"])
+            .refuses(&["forbids them", words, "EPERM", "privileged"]);
+    }
+}
+
+/// A CI runner: an ordinary user whom nobody gave ids, without the programs that map them.
+#[test]
+fn a_user_is_told_all_that_is_missing_at_once() {
+    if !is_possible() {
+        return;
+    }
+    let mut host = user();
+    host.set("PATH", "/nowhere");
+    host.run(&["build", "small.toml"]).refuses(&[
+        "/etc/subuid gives 54321 no range",
+        "/etc/subgid gives 54321 no range",
+        "usermod --add-subuids 100000-165535 --add-subgids 100000-165535 54321",
+        "newuidmap and newgidmap not found in PATH",
+        "or run as root",
+    ]);
+}
+
+/// Ubuntu: subordinate ids and `newuidmap` are there, and AppArmor forbids the namespace.
+#[test]
+fn a_kernel_setting_that_forbids_user_namespaces_is_named_with_its_command() {
+    if !is_possible() {
+        return;
+    }
+    let mut host = user();
+    let settings = host.path("kernel");
+    fs::create_dir(&settings).unwrap();
+    fs::write(
+        settings.join("apparmor_restrict_unprivileged_userns"),
+        "1\n",
+    )
+    .unwrap();
+    let programs = host.path("bin");
+    fs::create_dir(&programs).unwrap();
+    for name in ["newuidmap", "newgidmap"] {
+        fs::write(programs.join(name), "").unwrap();
+        fs::set_permissions(programs.join(name), fs::Permissions::from_mode(0o4755)).unwrap();
+    }
+    let ids = host.path("ids");
+    fs::write(&ids, format!("{USER}:100000:65536\n")).unwrap();
+    host.mounts = vec![
+        Mount::Bind(settings, "/proc/sys/kernel".into()),
+        Mount::Bind(ids.clone(), "/etc/subuid".into()),
+        Mount::Bind(ids, "/etc/subgid".into()),
+    ];
+    host.denied = vec![libc::SYS_unshare];
+    host.set("PATH", programs.display().to_string());
+    let said = host.run(&["build", "small.toml"]);
+    said.refuses(&[
+        "this kernel has kernel.apparmor_restrict_unprivileged_userns=1",
+        "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+        "/etc/sysctl.d",
+    ]);
+    assert!(!said.text().contains("usermod"), "{}", said.text());
+}
+
+/// Parts of `/proc` are covered, as container programs do it.
+#[test]
+fn covered_parts_of_proc_are_no_hindrance() {
+    if !is_possible() {
+        return;
+    }
+    let mut host = Host::new();
+    host.mounts = ["/proc/acpi", "/proc/scsi", "/proc/asound", "/proc/irq"]
+        .iter()
+        .filter(|path| fs::metadata(path).is_ok())
+        .map(|path| Mount::New("tmpfs", path.into(), "size=0", MsFlags::MS_RDONLY))
+        .collect();
+    assert!(!host.mounts.is_empty());
+    host.set("SLIPWAY_DEBIAN_MIRROR", "http://127.0.0.1:1/debian");
+    let said = host.run(&["doctor"]);
+    said.refuses(&["good     namespaces"]);
+}
+
+/// An ordinary user that owns the host's folder.
+fn user() -> Host {
+    let mut host = Host::new();
+    let folder = host.folder.path().to_owned();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
+    chown(&folder, Some(USER), Some(USER)).unwrap();
+    host.user = Some(USER);
+    host
+}

@@ -1,0 +1,78 @@
+//! File systems of the cache and of the output that a build could not use.
+
+use std::fs;
+
+use nix::mount::MsFlags;
+
+use crate::host::{Host, Mount, is_possible};
+
+/// A file system without extended attributes, as NFS is on many hosts.
+#[test]
+fn a_cache_without_file_capabilities_is_refused_by_the_kind_of_its_file_system() {
+    if !is_possible() {
+        return;
+    }
+    let mut host = Host::new();
+    fs::create_dir(host.path("cache")).unwrap();
+    host.mounts = vec![Mount::New(
+        "ramfs",
+        host.path("cache"),
+        "",
+        MsFlags::empty(),
+    )];
+    host.run(&["build", "small.toml"]).refuses(&[
+        "(ramfs) cannot keep file capabilities",
+        "set SLIPWAY_CACHE, or --cache",
+    ]);
+    host.run(&["doctor"])
+        .refuses(&["missing  cache folder", "(ramfs)"]);
+}
+
+#[test]
+fn a_cache_whose_mount_executes_nothing_is_refused() {
+    if !is_possible() {
+        return;
+    }
+    let mut host = Host::new();
+    fs::create_dir(host.path("cache")).unwrap();
+    host.mounts = vec![Mount::New(
+        "tmpfs",
+        host.path("cache"),
+        "size=1m",
+        MsFlags::MS_NOEXEC,
+    )];
+    host.run(&["build", "small.toml"])
+        .refuses(&["(tmpfs) cannot execute programs (mounted with noexec)"]);
+}
+
+#[test]
+fn folders_that_cannot_be_written_are_named_together() {
+    if !is_possible() {
+        return;
+    }
+    let mut host = Host::new();
+    fs::create_dir(host.path("out")).unwrap();
+    fs::create_dir(host.path("cache")).unwrap();
+    let read_only = |path| Mount::New("tmpfs", path, "size=1m", MsFlags::MS_RDONLY);
+    host.mounts = vec![read_only(host.path("out")), read_only(host.path("cache"))];
+    host.run(&["build", "small.toml"]).refuses(&[
+        "cache folder: making the cache folder",
+        "output folder: ",
+        "Read-only file system",
+        "--output",
+    ]);
+}
+
+/// A home that is not there, as of a service's user.
+#[test]
+fn doctor_looks_at_the_cache_of_its_option() {
+    let mut host = Host::new();
+    host.set("SLIPWAY_DEBIAN_MIRROR", "http://127.0.0.1:1/debian");
+    host.set("SLIPWAY_CACHE", "/proc/nowhere");
+    host.run(&["doctor"])
+        .refuses(&["missing  cache folder", "/proc/nowhere"]);
+    let other = host.path("other").display().to_string();
+    let said = host.run(&["doctor", "--cache", &other]);
+    said.refuses(&[&format!("free in {other}")]);
+    assert!(!said.text().contains("/proc/nowhere"), "{}", said.text());
+}

@@ -1,0 +1,232 @@
+//! A host with restrictions: the program runs in a mount namespace, with fewer rights, or as another user.
+#![allow(unsafe_code)]
+
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::libc;
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::Uid;
+
+/// An unused id.
+pub(crate) const USER: u32 = 54_321;
+/// A refusal comes in the first second; a loaded machine has more.
+const SOON: Duration = Duration::from_secs(10);
+/// `CAP_SYS_ADMIN` (linux/capability.h).
+const SYS_ADMIN: libc::c_ulong = 21;
+
+/// A mount in the program's own mount namespace.
+#[derive(Clone, Debug)]
+pub(crate) enum Mount {
+    /// A new file system of this type, with its options, at a path.
+    New(&'static str, PathBuf, &'static str, MsFlags),
+    /// A path at another one.
+    Bind(PathBuf, PathBuf),
+}
+
+/// The restrictions of a host, with a folder for the program's files.
+#[derive(Debug)]
+pub(crate) struct Host {
+    pub(crate) folder: tempfile::TempDir,
+    pub(crate) mounts: Vec<Mount>,
+    /// Numbers of system calls that fail with `EPERM`.
+    pub(crate) denied: Vec<i64>,
+    /// Whether `CAP_SYS_ADMIN` is dropped.
+    pub(crate) without_admin: bool,
+    pub(crate) user: Option<u32>,
+    pub(crate) environment: Vec<(&'static str, String)>,
+}
+
+impl Host {
+    /// A host without restrictions, in whose folder is a recipe, `small.toml`.
+    pub(crate) fn new() -> Self {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/recipe/tests/small.toml");
+        fs::copy(recipe, folder.path().join("small.toml")).unwrap();
+        Self {
+            folder,
+            mounts: Vec::new(),
+            denied: Vec::new(),
+            without_admin: false,
+            user: None,
+            environment: Vec::new(),
+        }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn set(&mut self, name: &'static str, value: impl Into<String>) {
+        self.environment.push((name, value.into()));
+    }
+
+    /// Runs the program. None of the variables that it reads comes from the test's own environment.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Answer {
+        #[allow(clippy::disallowed_methods, reason = "the program under test")]
+        let mut command = Command::new(self.program());
+        command
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("HOME", self.folder.path())
+            .env("SLIPWAY_CACHE", self.path("cache"))
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null());
+        let (mounts, denied) = (self.mounts.clone(), self.denied.clone());
+        let (without_admin, user) = (self.without_admin, self.user);
+        let restrict = move || {
+            enter(&mounts)?;
+            deny(&denied)?;
+            if without_admin {
+                // SAFETY: a call without memory.
+                check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, SYS_ADMIN, 0, 0, 0) })?;
+            }
+            if let Some(user) = user {
+                nix::unistd::setgroups(&[])?;
+                nix::unistd::setresgid(user.into(), user.into(), user.into())?;
+                nix::unistd::setresuid(user.into(), user.into(), user.into())?;
+            }
+            Ok(())
+        };
+        // SAFETY: the child has one thread; glibc lets it allocate after a fork.
+        unsafe { command.pre_exec(restrict) };
+        let began = Instant::now();
+        let output = command.output().unwrap();
+        Answer {
+            output,
+            took: began.elapsed(),
+        }
+    }
+
+    /// A copy that the other user may read: the folders above the compiled program may be closed to it.
+    fn program(&self) -> PathBuf {
+        let program = PathBuf::from(env!("CARGO_BIN_EXE_slipway"));
+        if self.user.is_none() {
+            return program;
+        }
+        let copy = self.path("slipway");
+        if !copy.exists() {
+            fs::copy(program, &copy).unwrap();
+        }
+        copy
+    }
+}
+
+/// What the program said.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    output: Output,
+    took: Duration,
+}
+
+impl Answer {
+    pub(crate) fn text(&self) -> String {
+        let stdout = String::from_utf8_lossy(&self.output.stdout);
+        format!("{stdout}{}", String::from_utf8_lossy(&self.output.stderr))
+    }
+
+    /// The program failed, soon, and said all of this.
+    #[track_caller]
+    pub(crate) fn refuses(&self, words: &[&str]) {
+        let text = self.text();
+        assert_eq!(self.output.status.code(), Some(1), "{text}");
+        assert!(self.took < SOON, "{:?}: {text}", self.took);
+        for word in words {
+            assert!(text.contains(word), "{word:?} is not in:\n{text}");
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn succeeds(&self) -> String {
+        let text = self.text();
+        assert!(self.output.status.success(), "{text}");
+        text
+    }
+}
+
+/// Whether this test can run here: only root can make such hosts. Where no test may be skipped it fails.
+pub(crate) fn is_possible() -> bool {
+    let root = Uid::effective().is_root();
+    assert!(
+        root || std::env::var_os("SLIPWAY_NO_SKIP").is_none(),
+        "this test needs root"
+    );
+    if !root {
+        eprintln!("skipped: this test needs root");
+    }
+    root
+}
+
+#[allow(clippy::disallowed_methods, reason = "the mounts of the tested hosts")]
+fn enter(mounts: &[Mount]) -> io::Result<()> {
+    if mounts.is_empty() {
+        return Ok(());
+    }
+    let none: Option<&str> = None;
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+    for item in mounts {
+        match item {
+            Mount::New(kind, at, options, flags) => {
+                mount(Some(*kind), at, Some(*kind), *flags, Some(*options))?;
+            }
+            Mount::Bind(from, at) => mount(Some(from), at, none, MsFlags::MS_BIND, none)?,
+        }
+    }
+    Ok(())
+}
+
+/// A seccomp filter as Docker's: these calls fail with `EPERM` (seccomp(2); the number is the first field of `seccomp_data`).
+fn deny(calls: &[i64]) -> io::Result<()> {
+    if calls.is_empty() {
+        return Ok(());
+    }
+    let statement = |code: u32, jump: u8, k: u32| libc::sock_filter {
+        code: u16::try_from(code).unwrap(),
+        jt: 0,
+        jf: jump,
+        k,
+    };
+    let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
+    for call in calls {
+        let number = u32::try_from(*call).unwrap();
+        program.push(statement(
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            1,
+            number,
+        ));
+        let eperm = libc::SECCOMP_RET_ERRNO | u32::try_from(libc::EPERM).unwrap();
+        program.push(statement(libc::BPF_RET | libc::BPF_K, 0, eperm));
+    }
+    program.push(statement(
+        libc::BPF_RET | libc::BPF_K,
+        0,
+        libc::SECCOMP_RET_ALLOW,
+    ));
+    let filter = libc::sock_fprog {
+        len: u16::try_from(program.len()).unwrap(),
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the filter is valid for the call, which copies it. Root needs no `no_new_privs`.
+    check(unsafe {
+        libc::prctl(
+            libc::PR_SET_SECCOMP,
+            libc::SECCOMP_MODE_FILTER,
+            &raw const filter,
+        )
+    })
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
