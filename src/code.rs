@@ -1,6 +1,9 @@
 //! The code that makes each step, as a hash: part of the key of the step's results, so that a result never outlives the code that made
 //! it. The build script computes them; `build/code.rs` has the files of each.
 
+use data_encoding::HEXLOWER;
+use sha2::{Digest as _, Sha256};
+
 /// The hash of a step's code, hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code(&'static str);
@@ -38,6 +41,17 @@ pub const PROGRAMS: Code = Code(env!("SLIPWAY_CODE_PROGRAMS"));
 /// The same of programs with releases of their own.
 pub const OWN_PROGRAMS: Code = Code(env!("SLIPWAY_CODE_OWN_PROGRAMS"));
 
+/// The hash of the code of all steps together: which program made something.
+#[must_use]
+pub fn of_all() -> String {
+    let all = [
+        ROOTFS, LAYER, CONTENT, ROOT, KERNEL, INITRAMFS, BOOTABLE, DISK, OUTPUT, CONTAINERS,
+        PROGRAMS,
+    ];
+    let all: String = all.map(Code::as_str).join(" ");
+    HEXLOWER.encode(&Sha256::digest(all))
+}
+
 #[cfg(test)]
 #[path = "../build/code.rs"]
 mod table;
@@ -70,6 +84,9 @@ mod tests {
     #[test]
     fn each_step_has_the_hash_of_its_code() {
         assert_eq!(ALL.len(), table::STEPS.len());
+        let all: Vec<&str> = ALL.iter().map(|(_, code)| code.as_str()).collect();
+        let all = HEXLOWER.encode(&Sha256::digest(all.join(" ")));
+        assert_eq!(of_all(), all, "a step is not part of it");
         for (step, (name, code)) in table::STEPS.iter().zip(ALL) {
             assert_eq!(step.name, *name);
             let folder = copy(step);

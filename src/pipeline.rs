@@ -1,11 +1,13 @@
 //! The build line: one function of named steps, from a recipe to the output folder of its image.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use anyhow::Result;
 
 use crate::artifact;
+use crate::host::cache::Absent;
+use crate::host::progress::{Outcome, bytes};
 use crate::host::session::Session;
 use crate::install::tools::{self, Tools};
 use crate::lock::objects::Wanted;
@@ -18,6 +20,19 @@ use crate::publish::sums::Sums;
 use crate::recipe::{self, Choice, SET_TOOLS_BUILD, SET_TOOLS_RUN};
 use crate::steps::initramfs::Base;
 use crate::steps::{bootable, disk, identity, initramfs, kernel, kubelet, layers, root, rootfs};
+
+/// The name of the last step.
+const PUBLISH: &str = "publish";
+/// The steps that every build has, in their order.
+const LINE: [&str; 7] = [
+    "tools",
+    "rootfs",
+    "kernel",
+    "root",
+    "initramfs",
+    "bootable",
+    PUBLISH,
+];
 
 /// The parameters of a build.
 #[derive(Clone, Debug)]
@@ -51,6 +66,30 @@ pub fn build(session: &Session, request: &Request) -> Result<Built> {
     let recipe = recipe::load_as(&request.recipe, &request.choice)?;
     let locked = lock::pin(session, recipe, request.lock)?;
     locked.check_offline(session, Wanted::Build)?;
+    let image = make(session, locked)?;
+    let output = Output::take(&request.output, &image)?;
+    if output.is_current() {
+        session.progress.step(PUBLISH).hit(None);
+    } else {
+        // Written straight into the folder that is published: a disk has gigabytes, and no other step reads it.
+        let unfinished = output.begin(&session.interrupt)?;
+        let folder = unfinished.path();
+        let disk = disk::write(session, &image.parts(), &folder.join(artifact::DISK))?;
+        let sums = Sums::begin(&disk.path);
+        artifact::write_all(session, image.artifacts(), &image.inputs(&disk), folder)?;
+        output.publish(session, &image, sums)?;
+    }
+    session.cache.settle()?;
+    bound_cache(session)?;
+    Ok(Built {
+        out: output.folder,
+        removed: removed::line(&image.removed),
+        locked: image.locked,
+    })
+}
+
+/// Everything of an image that is in the cache.
+fn make(session: &Session, locked: LockedRecipe) -> Result<Image> {
     locked.fetch_files(session)?;
     let tools = tools::install(session, "tools", &locked.fetch(session, SET_TOOLS_BUILD)?)?;
     let (rootfs, kernel) = side_by_side(
@@ -71,7 +110,7 @@ pub fn build(session: &Session, request: &Request) -> Result<Built> {
     let options = bootable::options(&locked.recipe, &identity, &root);
     let bootable = bootable::link(session, &tools, &kernel, &initramfs, &options)?;
     let sbom = sbom::list(&locked, &identity, &rootfs.report, &kubelet)?;
-    let image = Image {
+    Ok(Image {
         locked,
         tools,
         root,
@@ -80,25 +119,75 @@ pub fn build(session: &Session, request: &Request) -> Result<Built> {
         kubelet,
         sbom,
         removed: rootfs.report,
-    };
-    let output = Output::take(&request.output, &image)?;
-    if output.is_current() {
-        session.progress.step("publish").hit(None);
-    } else {
-        // Written straight into the folder that is published: a disk has gigabytes, and no other step reads it.
-        let unfinished = output.begin(&session.interrupt)?;
-        let folder = unfinished.path();
-        let disk = disk::write(session, &image.parts(), &folder.join(artifact::DISK))?;
-        let sums = Sums::begin(&disk.path);
-        artifact::write_all(session, image.artifacts(), &image.inputs(&disk), folder)?;
-        output.publish(session, &image, sums)?;
-    }
-    session.cache.settle()?;
-    Ok(Built {
-        out: output.folder,
-        removed: removed::line(&image.removed),
-        locked: image.locked,
     })
+}
+
+/// The steps of a build that has not run.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Steps {
+    /// Their products are in the cache, or in the output folder.
+    pub cached: Vec<String>,
+    /// They would run.
+    pub run: Vec<String>,
+    /// They follow those that would run: it depends on their products.
+    pub follow: Vec<String>,
+}
+
+/// Looks which steps of a build are in the cache: the build itself, with a session that makes and fetches nothing, until a step is
+/// absent. `missing` is whether files have to be fetched, which ends it too.
+///
+/// # Errors
+/// As [`build()`], but for what is absent.
+pub fn steps(
+    session: &Session,
+    locked: LockedRecipe,
+    parent: &Path,
+    missing: bool,
+) -> Result<Steps> {
+    let before = session.progress.records().len();
+    let published = match make(session, locked) {
+        Ok(image) => Some(Output::has(parent, &image)?),
+        Err(error) if error.is::<Absent>() || missing => None,
+        Err(error) => return Err(error),
+    };
+    let records = session.progress.records();
+    let records = records.get(before..).unwrap_or_default();
+    let names = |outcome: Outcome| -> Vec<String> {
+        let with = records.iter().filter(|record| record.outcome == outcome);
+        with.map(|record| record.name.clone()).collect()
+    };
+    let (mut cached, mut run) = (names(Outcome::Hit), names(Outcome::Failed));
+    // Both of two steps side by side may have looked for it.
+    run.dedup();
+    match published {
+        Some(true) => cached.push(PUBLISH.to_owned()),
+        Some(false) => run.push(PUBLISH.to_owned()),
+        None => {}
+    }
+    let named = |name: &str| cached.iter().chain(&run).any(|known| known == name);
+    let follow = LINE.iter().filter(|name| !named(name));
+    let follow = follow.map(|name| (*name).to_owned()).collect();
+    Ok(Steps {
+        cached,
+        run,
+        follow,
+    })
+}
+
+/// Keeps the cache below its limit, after all that this build used was used.
+fn bound_cache(session: &Session) -> Result<()> {
+    let removed = session.cache.bound()?;
+    if !removed.is_empty() {
+        let size = removed.iter().map(|entry| entry.size).sum();
+        let limit = session.cache.limit().0.unwrap_or_default();
+        session.progress.say(&format!(
+            "removed the longest unused {} of the cache, {} entries: its limit is {}",
+            bytes(size),
+            removed.len(),
+            bytes(limit)
+        ));
+    }
+    Ok(())
 }
 
 /// Does two things that want nothing of each other, the second one in a thread.

@@ -130,10 +130,12 @@ pub(crate) fn new(args: &NewArgs, output: Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints what a build would fetch and write.
+/// Prints what a build would fetch, run and write.
 fn plan(args: &BuildArgs, path: &Path, choices: &[Choice], output: Output) -> Result<ExitCode> {
     let mut session = output.session_of(Kind::Quiet)?;
     session.offline = args.offline;
+    let mut looking = Session::new(output.cache()?.look_only(), session.progress.clone());
+    looking.offline = true;
     let mut told = Vec::new();
     let mut text = String::new();
     for choice in choices {
@@ -141,16 +143,21 @@ fn plan(args: &BuildArgs, path: &Path, choices: &[Choice], output: Output) -> Re
         let name = format!("{}-{}", recipe.image.name, recipe.image.version);
         let out = args.out.output.join(name);
         let artifacts: Vec<&str> = recipe.artifacts.iter().map(|kind| kind.name()).collect();
-        let (locked, missing) = match lock::pin(&session, recipe, Mode::Locked) {
-            Ok(locked) => (None, locked.missing(&session, Wanted::Build)?),
-            Err(error) => (Some(format!("{error:#}")), Vec::new()),
+        let (locked, missing, steps) = match lock::pin(&session, recipe, Mode::Locked) {
+            Ok(locked) => {
+                let missing = locked.missing(&session, Wanted::Build)?;
+                let parent = &args.out.output;
+                let steps = pipeline::steps(&looking, locked, parent, !missing.is_empty())?;
+                (None, missing, Some(steps))
+            }
+            Err(error) => (Some(format!("{error:#}")), Vec::new(), None),
         };
         let size: u64 = missing.iter().filter_map(|object| object.size).sum();
         told.push(of_variant(
             choice.variant.as_deref(),
             serde_json::json!({
                 "out": out, "artifacts": artifacts, "lock": locked,
-                "downloads": missing.len(), "bytes": size, "files": missing,
+                "downloads": missing.len(), "bytes": size, "files": missing, "steps": steps,
             }),
         ));
         text += &format!("{}: {}", out.display(), artifact::DISK);
@@ -162,6 +169,7 @@ fn plan(args: &BuildArgs, path: &Path, choices: &[Choice], output: Output) -> Re
             Some(why) => format!("the lock has to be made first: {why}\n"),
             None => to_fetch(&missing, size),
         };
+        text += &steps.as_ref().map_or(String::new(), to_run);
     }
     if output.json {
         print_each(told)?;
@@ -169,6 +177,17 @@ fn plan(args: &BuildArgs, path: &Path, choices: &[Choice], output: Output) -> Re
         arguments::print(&text)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The steps of a build by what would become of them.
+fn to_run(steps: &pipeline::Steps) -> String {
+    let line = |what: &str, names: &[String]| match names {
+        [] => String::new(),
+        names => format!("{what}: {}\n", names.join(", ")),
+    };
+    line("in the cache", &steps.cached)
+        + &line("would run", &steps.run)
+        + &line("would run if what they follow from changes", &steps.follow)
 }
 
 /// The files that a build has to fetch or to compile, with their number and size.
@@ -381,18 +400,6 @@ pub(crate) fn cache(command: &CacheCommand, output: Output) -> Result<ExitCode> 
             }
         }
     }
-    let mut kinds: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
-    for entry in entries {
-        let (count, size) = kinds.entry(&entry.kind).or_default();
-        *count += 1;
-        *size += entry.size;
-    }
-    let lines = kinds.into_iter().map(|(kind, (count, size))| {
-        format!("{kind:<20} {count:>5}  {:>10}\n", progress::bytes(size))
-    });
-    lines.collect()
-}
-
     Ok(ExitCode::SUCCESS)
 }
 
@@ -424,6 +431,18 @@ fn total(entries: &[Entry]) -> u64 {
 
 /// A line for each kind, with the number of its entries and their size.
 fn by_kind(entries: &[Entry]) -> String {
+    let mut kinds: BTreeMap<&str, (usize, u64)> = BTreeMap::new();
+    for entry in entries {
+        let (count, size) = kinds.entry(&entry.kind).or_default();
+        *count += 1;
+        *size += entry.size;
+    }
+    let lines = kinds.into_iter().map(|(kind, (count, size))| {
+        format!("{kind:<20} {count:>5}  {:>10}\n", progress::bytes(size))
+    });
+    lines.collect()
+}
+
 pub(crate) fn demo(args: &DemoArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
     let session = &output.session(interrupt)?;
     let progress = &session.progress;

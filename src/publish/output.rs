@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::image::Image;
 use super::page::{FileRow, Page};
 use super::sums::{PAGE, REPORT, SUMS, Sums};
+use crate::code;
 use crate::format::digest;
 use crate::host::cache::{self, Key};
 use crate::host::interrupt::{Interrupt, Unfinished};
@@ -22,10 +23,34 @@ use crate::host::session::Session;
 pub struct Report {
     /// Hash of all inputs of the other files.
     pub key: String,
+    /// The program that made them; none in a report of an earlier version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub builder: Option<Builder>,
     /// The steps in the order in which they ended.
     pub steps: Vec<StepRecord>,
     /// The files, with size and time of change: a file that was touched since is detected by them.
     pub files: Vec<Written>,
+}
+
+/// A program that builds images. It is named here and not in the lock: what a lock pins does not depend on it, and a lock that
+/// differed by it would be changed by every update of the program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Builder {
+    /// Its version.
+    pub version: String,
+    /// The hash of the code of all its steps: programs of one version may differ by it.
+    pub code: String,
+}
+
+impl Builder {
+    /// This program.
+    #[must_use]
+    pub fn this() -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            code: code::of_all(),
+        }
+    }
 }
 
 /// One file of the folder.
@@ -74,23 +99,15 @@ impl Output {
     /// Whether the folder contains this image's files, unchanged.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        self.check().is_some()
+        check(&self.folder, &self.key).is_some()
     }
 
-    fn check(&self) -> Option<()> {
-        let report: Report =
-            serde_json::from_slice(&fs::read(self.folder.join(REPORT)).ok()?).ok()?;
-        if report.key != self.key.as_str() || report.files.is_empty() {
-            return None;
-        }
-        for file in &report.files {
-            let path = self.folder.join(&file.path);
-            if identity(&path).ok()? != file.identity && digest::sha256(&path).ok()? != file.sha256
-            {
-                return None;
-            }
-        }
-        Some(())
+    /// Whether the folder of an image below `parent` has it already; takes no lock and makes nothing.
+    ///
+    /// # Errors
+    /// If the image has no key.
+    pub fn has(parent: &Path, image: &Image) -> Result<bool> {
+        Ok(check(&parent.join(image.folder()), &image.key()?).is_some())
     }
 
     /// Creates a new, empty folder beside the old one. It is removed with what is returned, unless it was published.
@@ -134,6 +151,7 @@ impl Output {
         let about = || format!("writing {}", self.folder.display());
         let report = Report {
             key: self.key.as_str().to_owned(),
+            builder: Some(Builder::this()),
             steps: session.progress.records(),
             files,
         };
@@ -160,6 +178,21 @@ impl Output {
             .with_context(about)?;
         cache::remove(&old)
     }
+}
+
+/// Something if the folder has the files of this key, unchanged.
+fn check(folder: &Path, key: &Key) -> Option<()> {
+    let report: Report = serde_json::from_slice(&fs::read(folder.join(REPORT)).ok()?).ok()?;
+    if report.key != key.as_str() || report.files.is_empty() {
+        return None;
+    }
+    for file in &report.files {
+        let path = folder.join(&file.path);
+        if identity(&path).ok()? != file.identity && digest::sha256(&path).ok()? != file.sha256 {
+            return None;
+        }
+    }
+    Some(())
 }
 
 /// The files of a folder with these hashes.
@@ -236,6 +269,9 @@ mod tests {
         assert!(!output.is_current());
         write(&output, &session, "one");
         assert!(output.is_current());
+        let report: Report =
+            serde_json::from_slice(&fs::read(folder.join(REPORT)).unwrap()).unwrap();
+        assert_eq!(report.builder, Some(Builder::this()));
         output.key = key("b");
         assert!(!output.is_current());
         output.key = key("a");

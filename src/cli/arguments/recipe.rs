@@ -111,7 +111,7 @@ pub(crate) struct BuildArgs {
     /// Ask no server: what is neither in the cache nor in the lock's own folder is named, all at once
     #[arg(long)]
     pub offline: bool,
-    /// Only say what would be fetched and written
+    /// Only say what would be fetched and written, and which steps would run
     #[arg(long)]
     pub dry_run: bool,
 }
