@@ -50,6 +50,14 @@ bench *WHAT:
 conformance *OPTIONS:
     cargo run --release -p conformance -- {{OPTIONS}}
 
+# One static program with its manual pages and completions, as a tarball in target/dist: the same bytes for the same sources and compiler.
+dist *OPTIONS:
+    cargo run --release -p dist -- {{OPTIONS}}
+
+# Two such tarballs from two folders are equal: half an hour.
+dist-twice:
+    cargo test --release -p dist -- --ignored
+
 # The structure of the source, read from it: the table and the picture of docs/architecture.md, and what breaks its rules.
 house:
     cargo run --quiet -p house -- --svg docs/house.svg --table docs/architecture.md

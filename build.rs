@@ -125,7 +125,7 @@ fn build() -> PathBuf {
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("CARGO_TARGET_DIR")
-        .env("RUSTFLAGS", flags(&target))
+        .env("RUSTFLAGS", flags(&target, &root))
         .status()
         .expect("cargo starts");
     assert!(
@@ -136,11 +136,19 @@ fn build() -> PathBuf {
 }
 
 /// Flags of the compiler for the embedded programs: static, and without the index of the unwinding tables, since they abort
-/// and nothing unwinds. Where Rust's linker is LLVM's, equal functions are there once, which saves a hundredth.
-fn flags(target: &str) -> String {
+/// and nothing unwinds. Where Rust's linker is LLVM's, equal functions are there once, which saves a hundredth. The folders of this machine
+/// have other names in messages of panics, so that the same sources are the same image wherever they were compiled.
+fn flags(target: &str, root: &Path) -> String {
     let mut flags = "-C target-feature=+crt-static -C relocation-model=static -C link-arg=-Wl,--no-eh-frame-hdr".to_owned();
     if target == "x86_64-unknown-linux-gnu" {
         flags += " -C link-arg=-Wl,--icf=all";
+    }
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
+    for (from, to) in [(Some(root.to_owned()), "/slipway"), (home, "/crates")] {
+        if let Some(from) = from {
+            flags += &format!(" --remap-path-prefix={}={to}", from.display());
+        }
     }
     flags
 }

@@ -6,6 +6,9 @@ pub(crate) mod arguments;
 // Floor: signals
 pub(crate) mod signals;
 
+// Floor: pages made of the arguments
+pub(crate) mod manual;
+
 // Floor: commands
 pub(crate) mod commands;
 

@@ -13,7 +13,7 @@ use slipway::host::preflight::{self, Refusal};
 use slipway::recipe::Mistakes;
 
 use cli::arguments::{self, Cli, Command, PxeCommand};
-use cli::{cluster, commands, release, signals};
+use cli::{cluster, commands, manual, release, signals};
 
 /// Exit code: the work failed.
 const FAILURE: u8 = 1;
@@ -100,6 +100,7 @@ fn dispatch(cli: Cli, entered: Result<(), Refusal>, interrupt: &Interrupt) -> Re
         Command::Cache(command) => commands::cache(&command, output),
         Command::Doctor => commands::doctor(entered, output, interrupt),
         Command::Schema { markdown } => commands::schema(markdown),
+        Command::Manual { page, list } => manual::print(&page, list).map(|()| ExitCode::SUCCESS),
         Command::Completions { shell } => commands::completions(shell),
         Command::Ignition { command } => commands::ignition(command, output),
     }

@@ -14,6 +14,8 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("image", &[]),
     ("cluster", &[]),
     ("house", &[]),
+    // Drives the finished program alone.
+    ("dist", &[]),
     ("api", &["cluster"]),
     ("linux", &["image"]),
     ("ignition", &["image"]),

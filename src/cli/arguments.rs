@@ -214,6 +214,15 @@ pub(crate) enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    /// Print a manual page, as for `man -l -`
+    Manual {
+        /// The page: slipway, or slipway-build and so on for one of its commands
+        #[arg(default_value = "slipway")]
+        page: String,
+        /// Print the names of all pages instead
+        #[arg(long)]
+        list: bool,
+    },
     /// Check and merge Ignition and Butane configs, as a node would
     Ignition {
         #[command(subcommand)]
@@ -304,6 +313,7 @@ impl Command {
             | Self::Completions { .. }
             | Self::Ignition { .. }
             | Self::Inspect { .. }
+            | Self::Manual { .. }
             | Self::New(_)
             | Self::Pxe(_)
             | Self::Release(_)
@@ -311,16 +321,6 @@ impl Command {
             Self::Demo(_) | Self::Doctor | Self::Run(_) => true,
         }
     }
-}
-
-/// The machine that an image is booted on.
-#[derive(Debug, Args)]
-pub(crate) struct MachineArgs {
-    /// How the guest's instructions are executed: auto (KVM if it is proven to work), kvm or tcg
-    #[arg(long, default_value = "auto")]
-    pub accel: Choice,
-    /// Memory in MiB
-    #[arg(
 
     /// Whether the host is looked at before the command begins. `doctor` does it itself, and to remove entries of the cache
     /// nothing more is needed.
@@ -337,6 +337,16 @@ pub(crate) struct MachineArgs {
             _ => None,
         }
     }
+}
+
+/// The machine that an image is booted on.
+#[derive(Debug, Args)]
+pub(crate) struct MachineArgs {
+    /// How the guest's instructions are executed: auto (KVM if it is proven to work), kvm or tcg
+    #[arg(long, default_value = "auto")]
+    pub accel: Choice,
+    /// Memory in MiB
+    #[arg(
         long,
         value_name = "MIB",
         default_value_t = 2048,
