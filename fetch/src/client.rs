@@ -12,6 +12,7 @@ use crate::hosts::{self, Host};
 use crate::http::Http;
 use crate::identity::{Cloud, Endpoints, Identity};
 use crate::links::Links;
+use crate::login::Logins;
 use crate::proxy::{Proxy, Via};
 use crate::trust;
 
@@ -39,6 +40,10 @@ pub struct Options {
     pub hosts: Vec<Host>,
     /// Whether every download is refused before its first request.
     pub offline: bool,
+    /// The logins of servers; none: those in URLs alone.
+    pub logins: Option<Arc<dyn Logins>>,
+    /// Whether no redirect leads from https to http. Otherwise one does for content whose hash is known, as in Ignition.
+    pub keeps_tls: bool,
 }
 
 impl Default for Options {
@@ -53,6 +58,8 @@ impl Default for Options {
             links: Links::default(),
             hosts: Vec::new(),
             offline: false,
+            logins: None,
+            keeps_tls: false,
         }
     }
 }
@@ -65,6 +72,7 @@ pub struct Client {
     maker: Arc<Maker>,
     via: Via,
     offline: bool,
+    pub(crate) logins: Option<Arc<dyn Logins>>,
 }
 
 impl Client {
@@ -91,7 +99,16 @@ impl Client {
             maker: Arc::new(maker),
             via,
             offline: options.offline,
+            logins: options.logins.clone(),
         })
+    }
+
+    /// The same for a caller that sends its own credentials.
+    pub(crate) fn without_logins(&self) -> Self {
+        Self {
+            logins: None,
+            ..self.clone()
+        }
     }
 
     /// Refuses a request of a client that is offline.
@@ -110,7 +127,7 @@ impl Client {
         let guard = Some(Guard::new(registry));
         Ok(Self {
             http: self.maker.http(self.via.clone(), guard)?,
-            ..self.clone()
+            ..self.without_logins()
         })
     }
 }
@@ -122,6 +139,7 @@ struct Maker {
     agent: String,
     links: Links,
     hosts: Vec<Host>,
+    keeps_tls: bool,
 }
 
 impl Maker {
@@ -134,6 +152,7 @@ impl Maker {
                 .into_iter()
                 .chain(options.hosts.clone())
                 .collect(),
+            keeps_tls: options.keeps_tls,
         })
     }
 
@@ -142,7 +161,9 @@ impl Maker {
         let (links, hosts) = (self.links.clone(), self.hosts.clone());
         let (maker, resolver) = (self.clone(), guard.clone());
         let pool = move |link: Option<&str>| maker.pool(link, &via, resolver.as_ref());
-        Http::new(pool, links, hosts, dialer, guard)
+        let mut http = Http::new(pool, links, hosts, dialer, guard)?;
+        http.keeps_tls = self.keeps_tls;
+        Ok(http)
     }
 
     /// A pool whose connections are bound to a link, or to none.

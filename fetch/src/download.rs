@@ -343,6 +343,20 @@ impl Download<'_> {
                     format!("the server answered {status} to a request without credentials; {why}");
                 Ending::refused(self.want.url, why)
             }
+            (
+                Ending::Final(Failure::Status {
+                    url,
+                    code,
+                    challenge,
+                    ..
+                }),
+                None,
+            ) => Ending::Final(Failure::Status {
+                url,
+                code,
+                challenge,
+                note: self.source.note(status),
+            }),
             (ending, _) => ending,
         }
     }

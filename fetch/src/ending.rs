@@ -32,10 +32,8 @@ impl Ending {
         Self::Final(Failure::Status {
             url: shown(url),
             code: status.as_u16(),
-            challenge: headers
-                .get(WWW_AUTHENTICATE)
-                .and_then(|value| value.to_str().ok())
-                .map(str::to_owned),
+            challenge: challenge(headers),
+            note: None,
         })
     }
 
@@ -58,6 +56,18 @@ impl From<String> for Ending {
     fn from(why: String) -> Self {
         Self::broken(why)
     }
+}
+
+/// The server's challenge; of several the one for a token, which every registry's client prefers.
+fn challenge(headers: &HeaderMap) -> Option<String> {
+    let all = headers.get_all(WWW_AUTHENTICATE).iter();
+    let all: Vec<&str> = all.filter_map(|value| value.to_str().ok()).collect();
+    let bearer = |text: &&&str| {
+        let scheme = text.split(' ').next();
+        scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"))
+    };
+    let chosen = all.iter().find(bearer).or_else(|| all.first());
+    chosen.map(|text| (*text).to_owned())
 }
 
 fn worth_repeating(status: StatusCode) -> bool {

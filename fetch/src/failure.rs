@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use crate::digest::Digest;
+use crate::masked::login_end;
 
 /// Why a download failed.
 #[derive(Debug)]
@@ -24,6 +25,8 @@ pub enum Failure {
         code: u16,
         /// The server's challenge (`WWW-Authenticate`), with 401.
         challenge: Option<String>,
+        /// What is known of the login that was sent, or of the lack of one.
+        note: Option<String>,
     },
     /// The server refused in its own protocol, for a reason that another attempt does not change.
     Refused {
@@ -91,12 +94,15 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address { url, why } => write!(f, "cannot fetch {url}: {why}"),
-            Self::Status { url, code, .. } => {
+            Self::Status {
+                url, code, note, ..
+            } => {
                 let name = reqwest::StatusCode::from_u16(*code)
                     .ok()
                     .and_then(|status| status.canonical_reason())
                     .unwrap_or("unknown status");
-                write!(f, "fetching {url}: the server answered {code} {name}")
+                write!(f, "fetching {url}: the server answered {code} {name}")?;
+                note.as_ref().map_or(Ok(()), |note| write!(f, "; {note}"))
             }
             Self::Refused { url, why } => write!(f, "fetching {url}: {why}"),
             Self::TooLarge { url, limit } => {
@@ -149,13 +155,9 @@ impl std::error::Error for Failure {
 pub fn shown(url: &str) -> String {
     let end = url.find(['?', '#']).unwrap_or(url.len());
     let url = &url[..end];
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return url.to_owned();
-    };
-    let host = rest.find('/').unwrap_or(rest.len());
-    // The last `@`: a user name or password may hold an unescaped one too.
-    let user = rest[..host].rfind('@').map_or(0, |at| at + 1);
-    format!("{scheme}://{}", &rest[user..])
+    let start = url.find("://").map_or(0, |at| at + 3);
+    let user = login_end(url, start).unwrap_or(start);
+    format!("{}{}", &url[..start], &url[user..])
 }
 
 /// An error with all its causes, as one sentence; with the machine's clock, where a certificate counts as not yet or no
@@ -216,6 +218,7 @@ mod tests {
             "http://me:secret@mirror.example/x?token=secret#secret",
             "http://me:sec@ret@mirror.example:99999/x?a b=secret",
             "http://secret@mirror.example",
+            "http://me:sec/ret@mirror.example/x",
             "http://mirror.example?secret",
         ] {
             let text = shown(url);

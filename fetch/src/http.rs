@@ -35,6 +35,8 @@ pub(crate) struct Http {
     pub(crate) dialer: Dialer,
     /// Where its requests may lead; none: anywhere.
     pub(crate) guard: Option<Guard>,
+    /// Whether no redirect leads from https to http, whatever vouches for the content.
+    pub(crate) keeps_tls: bool,
 }
 
 impl fmt::Debug for Http {
@@ -98,6 +100,7 @@ impl Http {
             hosts: Arc::new(hosts),
             dialer,
             guard,
+            keeps_tls: false,
         })
     }
 

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::pin::Pin;
 
+use reqwest::StatusCode;
+
 use crate::client::Client;
 use crate::ending::Ending;
 use crate::request::Request;
@@ -18,6 +20,11 @@ pub(crate) trait HttpSource: fmt::Debug + Send {
     /// After a response of 401 or 403: changes the credentials for the next request, and returns a description of the
     /// change; none if no other credentials are left to try.
     fn change_credentials(&mut self) -> Option<&'static str> {
+        None
+    }
+
+    /// What is known of the login of the last request, which this status refuses.
+    fn note(&self, _: StatusCode) -> Option<String> {
         None
     }
 

@@ -6,6 +6,7 @@
 mod digest;
 pub mod hosts;
 mod links;
+mod masked;
 mod partition;
 mod pause;
 mod percent;
@@ -15,6 +16,9 @@ mod trust;
 // Floor: failures, and addresses that are refused
 mod failure;
 mod guard;
+
+// Floor: logins
+mod login;
 
 // Floor: requests and documents
 pub mod oci;
@@ -75,6 +79,8 @@ pub use download::{bytes, file, pieces, verified_elsewhere};
 pub use failure::{Failure, shown};
 pub use identity::{Endpoints, Identity};
 pub use links::{Links, Way};
+pub use login::{Login, Logins};
+pub use masked::{has_login, masked};
 pub use post::{Message, post};
 pub use proxy::Proxy;
 pub use repository::Repository;

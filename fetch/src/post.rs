@@ -72,6 +72,7 @@ pub async fn post(client: &Client, message: &Message<'_>, total: Duration) -> Re
                     url: shown(url),
                     code: status.as_u16(),
                     challenge: None,
+                    note: None,
                 });
             }
             Ok(status) => format!("the server answered {status}"),

@@ -3,6 +3,8 @@
 //! <https://github.com/opencontainers/distribution-spec/blob/v1.1.1/spec.md>,
 //! <https://distribution.github.io/distribution/spec/auth/token/>
 
+use std::net::IpAddr;
+
 use reqwest::Url;
 use serde::Deserialize;
 
@@ -32,6 +34,40 @@ pub(crate) fn base(registry: &str, repository: &str) -> String {
         _ => "https",
     };
     format!("{scheme}://{registry}/v2/{repository}")
+}
+
+/// What a registry asks for before it answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Challenge {
+    /// A token, from the service at this URL.
+    Token(String),
+    /// A user and a password, at the registry itself.
+    Basic,
+}
+
+impl Challenge {
+    /// Reads the challenge of the registry at `base`.
+    ///
+    /// # Errors
+    /// As [`token_url`].
+    pub(crate) fn read(challenge: &str, base: &str) -> Result<Self, String> {
+        let scheme = challenge.split(' ').next().unwrap_or_default();
+        match scheme.eq_ignore_ascii_case("basic") {
+            true => Ok(Self::Basic),
+            false => token_url(challenge, base).map(Self::Token),
+        }
+    }
+}
+
+/// Whether a login may go to a token service: by TLS, or to this machine, where a registry without TLS is.
+pub(crate) fn is_safe_for_logins(service: &str) -> bool {
+    let Ok(url) = Url::parse(service) else {
+        return false;
+    };
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let address: Option<IpAddr> = host.parse().ok();
+    let is_here = host == "localhost" || address.is_some_and(|address| address.is_loopback());
+    url.scheme() == "https" || is_here
 }
 
 /// The address of the token service: the challenge `Bearer realm="…",service="…",scope="…"` as one URL. It is https, or the
@@ -144,6 +180,31 @@ mod tests {
         // A registry on loopback has plain http.
         let plain = r#"Bearer realm="http://127.0.0.1:5/t""#;
         assert!(token_url(plain, "http://127.0.0.1:5/v2/a").is_ok());
+    }
+
+    #[test]
+    fn a_login_goes_to_the_registry_or_to_a_service_by_tls() {
+        let base = "https://r.example/v2/a";
+        for basic in ["Basic realm=\"x\"", "BASIC realm=\"x\"", "basic"] {
+            assert_eq!(
+                Challenge::read(basic, base),
+                Ok(Challenge::Basic),
+                "{basic}"
+            );
+        }
+        let token = r#"Bearer realm="https://auth.example/t""#;
+        let service = "https://auth.example/t?".to_owned();
+        assert_eq!(Challenge::read(token, base), Ok(Challenge::Token(service)));
+        assert!(Challenge::read("Negotiate", base).is_err());
+        for (service, safe) in [
+            ("https://auth.example/t", true),
+            ("http://127.0.0.1:5/t", true),
+            ("http://[::1]:5/t", true),
+            ("http://auth.example/t", false),
+            ("http://127.0.0.1.auth.example/t", false),
+        ] {
+            assert_eq!(is_safe_for_logins(service), safe, "{service}");
+        }
     }
 
     #[test]

@@ -1,19 +1,23 @@
-//! One repository of a registry: its documents and blobs, and the token for them.
+//! One repository of a registry: its documents and blobs, and the token or the login for them.
 
 use std::path::Path;
 
 use crate::client::Client;
 use crate::download;
 use crate::failure::{Failure, shown};
+use crate::login::{Login, server_of};
 use crate::oci::{Descriptor, digest_of, sha256};
-use crate::registry::{self, ACCEPT, MANIFEST_LIMIT, NO_TOKEN, TOKEN_LIMIT};
+use crate::registry::{self, ACCEPT, Challenge, MANIFEST_LIMIT, NO_TOKEN, TOKEN_LIMIT};
 use crate::want::{Patience, Want};
 
-/// A repository, with the token of the last request.
+/// A repository, with what its registry asked for at the last request.
 #[derive(Clone)]
 pub struct Repository {
+    registry: String,
+    name: String,
     base: String,
-    token: Option<String>,
+    /// The value of the header.
+    authorization: Option<String>,
     patience: Option<Patience>,
 }
 
@@ -31,8 +35,10 @@ impl Repository {
     #[must_use]
     pub fn new(registry: &str, repository: &str) -> Self {
         Self {
+            registry: registry.to_owned(),
+            name: repository.to_owned(),
             base: registry::base(registry, repository),
-            token: None,
+            authorization: None,
             patience: None,
         }
     }
@@ -59,6 +65,7 @@ impl Repository {
             attempts: Some(3),
             ..Patience::default()
         });
+        let plain = client.without_logins();
         self.authorized(client, async |mut headers: Headers| {
             headers.push(("Accept".to_owned(), ACCEPT.to_owned()));
             let want = Want {
@@ -67,7 +74,7 @@ impl Repository {
                 patience,
                 ..Want::new(url, MANIFEST_LIMIT)
             };
-            download::bytes(client, &want, &|_| (), &|_| ()).await
+            download::bytes(&plain, &want, &|_| (), &|_| ()).await
         })
         .await
     }
@@ -86,6 +93,7 @@ impl Repository {
         let url = format!("{}/blobs/{}", self.base, blob.digest);
         let url = url.as_str();
         let patience = self.patience.unwrap_or_default();
+        let plain = client.without_logins();
         self.authorized(client, async |headers: Headers| {
             let want = Want {
                 digest: sha256(&blob.digest),
@@ -93,50 +101,126 @@ impl Repository {
                 patience,
                 ..Want::new(url, blob.size)
             };
-            download::file(client, &want, dest, on_bytes).await
+            download::file(&plain, &want, dest, on_bytes).await
         })
         .await
     }
 
-    /// Sends a request; if the registry requires a token, fetches one from the service that it names, and repeats the
-    /// request.
+    /// Sends a request; if the registry refuses it, gets what it asks for, and repeats the request.
     async fn authorized<T>(
         &mut self,
         client: &Client,
         ask: impl AsyncFn(Headers) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
-        match ask(self.headers()).await {
+        let (url, challenge) = match ask(self.headers()).await {
             Err(Failure::Status {
                 code: 401,
                 challenge: Some(challenge),
                 url,
-            }) => {
-                let refuse = |why: String| Failure::Refused {
-                    url: url.clone(),
-                    why,
-                };
-                let service = registry::token_url(&challenge, &self.base).map_err(&refuse)?;
-                let want = Want::new(&service, TOKEN_LIMIT);
-                let tokens = client.for_tokens(&self.base);
-                let tokens = tokens.map_err(|error| refuse(error.to_string()))?;
-                let answer = download::bytes(&tokens, &want, &|_| (), &|_| ()).await?;
-                let Some(token) = registry::token_of(&answer) else {
-                    return Err(Failure::Refused {
-                        url: shown(&service),
-                        why: NO_TOKEN.to_owned(),
-                    });
-                };
-                self.token = Some(token);
-                ask(self.headers()).await
+                ..
+            }) => (url, challenge),
+            other => return other,
+        };
+        let refuse = |why: String| Failure::Refused {
+            url: url.clone(),
+            why,
+        };
+        let challenge = Challenge::read(&challenge, &self.base).map_err(&refuse)?;
+        let login = match &client.logins {
+            Some(logins) => logins.of_repository(&self.registry, &self.name),
+            None => Ok(None),
+        };
+        let login = login.map_err(&refuse)?;
+        let note = self.note(client, login.as_ref());
+        self.authorization = Some(match (&challenge, &login) {
+            (Challenge::Basic, None) => {
+                return Err(Failure::Status {
+                    url,
+                    code: 401,
+                    challenge: None,
+                    note,
+                });
             }
-            other => other,
+            (Challenge::Basic, Some(login)) => login.basic(),
+            (Challenge::Token(service), login) => {
+                let token = self.token(client, service, login.as_ref(), &refuse).await;
+                let token = token.map_err(|failure| with_note(failure, note.clone()));
+                format!("Bearer {}", token?)
+            }
+        });
+        let answer = ask(self.headers()).await;
+        answer.map_err(|failure| with_note(failure, note))
+    }
+
+    /// A token of the registry's service, for the user of a login or for anybody.
+    async fn token(
+        &self,
+        client: &Client,
+        service: &str,
+        login: Option<&Login>,
+        refuse: &impl Fn(String) -> Failure,
+    ) -> Result<String, Failure> {
+        let mut want = Want::new(service, TOKEN_LIMIT);
+        if let Some(login) = login {
+            if !registry::is_safe_for_logins(service) {
+                let service = shown(service);
+                return Err(refuse(format!(
+                    "the registry's token service {service} is not https, and gets no password"
+                )));
+            }
+            if login.is_identity {
+                let from = &login.from;
+                return Err(refuse(format!(
+                    "{from} has an identity token, which is not supported; log in with a user and a password, or with a token as password"
+                )));
+            }
+            want.headers = vec![("Authorization".to_owned(), login.basic())];
+        }
+        let tokens = client.for_tokens(&self.base);
+        let tokens = tokens.map_err(|error| refuse(error.to_string()))?;
+        let answer = download::bytes(&tokens, &want, &|_| (), &|_| ()).await?;
+        registry::token_of(&answer).ok_or_else(|| Failure::Refused {
+            url: shown(service),
+            why: NO_TOKEN.to_owned(),
+        })
+    }
+
+    /// What a refusal says about the login.
+    fn note(&self, client: &Client, login: Option<&Login>) -> Option<String> {
+        match login {
+            Some(login) => Some(format!(
+                "the user and the password that were sent come from {}",
+                login.from
+            )),
+            None => {
+                let logins = client.logins.as_ref()?;
+                Some(logins.missing(server_of(&self.base)))
+            }
         }
     }
 
     fn headers(&self) -> Headers {
-        let token = self.token.iter();
-        token
-            .map(|token| ("Authorization".to_owned(), format!("Bearer {token}")))
+        let value = self.authorization.iter();
+        value
+            .map(|value| ("Authorization".to_owned(), value.clone()))
             .collect()
+    }
+}
+
+/// The failure with what is known of the login, if the server refuses that.
+fn with_note(failure: Failure, said: Option<String>) -> Failure {
+    match failure {
+        Failure::Status {
+            url,
+            code: code @ (401 | 403),
+            challenge,
+            note: None,
+        } => Failure::Status {
+            url,
+            code,
+            challenge,
+            note: said,
+        },
+        other => other,
     }
 }

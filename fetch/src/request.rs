@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 
 use reqwest::header::{
-    ACCEPT, ACCEPT_ENCODING, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName, HeaderValue, IF_RANGE,
-    LAST_MODIFIED, LOCATION, RANGE,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_LENGTH, ETAG, HeaderMap, HeaderName,
+    HeaderValue, IF_RANGE, LAST_MODIFIED, LOCATION, RANGE,
 };
 use reqwest::{Response, StatusCode, Url};
 
@@ -13,6 +13,7 @@ use crate::ending::Ending;
 use crate::failure::chain;
 use crate::http::Http;
 use crate::http::NoAnswer;
+use crate::login::Login;
 use crate::source_port;
 use crate::want::Method;
 
@@ -21,12 +22,16 @@ const HOPS: usize = 10;
 
 /// Why a redirect is not followed.
 const DOWNGRADE: &str = "it redirects from https to http, which needs a hash of the content";
+const DOWNGRADE_AT_ALL: &str =
+    "it redirects from https to http; give the URL with http:// if it is to be fetched so";
 
 /// Where a request goes.
 pub(crate) struct Address {
     url: Url,
     /// Path and query as they go over the wire, where the URL cannot hold them.
     target: Option<String>,
+    /// The login at this server.
+    login: Option<Login>,
 }
 
 impl Address {
@@ -35,13 +40,23 @@ impl Address {
         Self {
             url,
             target: Some(target),
+            login: None,
+        }
+    }
+
+    /// The address with a login at its server.
+    pub(crate) fn with_login(url: Url, login: Option<Login>) -> Self {
+        Self {
+            url,
+            target: None,
+            login,
         }
     }
 }
 
 impl From<Url> for Address {
     fn from(url: Url) -> Self {
-        Self { url, target: None }
+        Self::with_login(url, None)
     }
 }
 
@@ -55,9 +70,9 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    pub(crate) fn plain(address: Url) -> Self {
+    pub(crate) fn to(address: Address) -> Self {
         Self {
-            address: address.into(),
+            address,
             headers: HeaderMap::new(),
             digest: None,
         }
@@ -84,9 +99,10 @@ pub(crate) struct Resume<'a> {
 }
 
 /// Sends a request and follows redirects. `verified`: whether a digest, or other means, vouch for the content; without
-/// them a request by https is not redirected to plain http, where anybody on the way could answer. A redirected request
-/// keeps the headers that select the form of the content and loses every other header of the caller's, and its source port:
-/// the other server must not learn a token, nor take the request for that of a privileged program. The redirect of a path that
+/// them a request by https is not redirected to plain http, where anybody on the way could answer; with [`Http::keeps_tls`]
+/// none is. A redirected request keeps the headers that select the form of the content and loses every other header of the
+/// caller's, and its source port: the other server must not learn a token, nor take the request for that of a privileged
+/// program. The address's login goes to its own server alone: same scheme, host and port. The redirect of a path that
 /// no URL can hold is not followed.
 pub(crate) async fn send(
     client: &Http,
@@ -104,8 +120,10 @@ pub(crate) async fn send(
     let Address {
         url: mut address,
         target: exact,
+        login,
     } = address;
-    let secret = address.scheme() == "https" && !verified;
+    let is_tls = address.scheme() == "https";
+    let server = address.origin();
     for _ in 0..=HOPS {
         if let Some(Err(why)) = client.guard.as_ref().map(|guard| guard.admit(&address)) {
             return Err(Ending::refused(address.as_str(), why.to_string()));
@@ -119,6 +137,12 @@ pub(crate) async fn send(
             }
         };
         request = request.headers(headers.clone());
+        if let Some(login) = login.as_ref().filter(|_| address.origin() == server)
+            && !headers.contains_key(AUTHORIZATION)
+        {
+            let (name, value) = header("authorization", &login.basic())?;
+            request = request.header(name, value);
+        }
         if let Some(resume) = &resume {
             request = request.header(RANGE, format!("bytes={}-", resume.from));
             if let Some(validator) = resume.validator {
@@ -138,8 +162,12 @@ pub(crate) async fn send(
             }
         };
         match target(&response, method) {
-            Some(next) if secret && next.scheme() != "https" => {
-                return Err(Ending::refused(address.as_str(), DOWNGRADE));
+            Some(next) if is_tls && next.scheme() != "https" && (client.keeps_tls || !verified) => {
+                let why = match client.keeps_tls {
+                    true => DOWNGRADE_AT_ALL,
+                    false => DOWNGRADE,
+                };
+                return Err(Ending::refused(address.as_str(), why));
             }
             Some(next) => address = next,
             None => return Ok(response),

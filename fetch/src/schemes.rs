@@ -6,6 +6,8 @@ mod oci;
 mod s3;
 mod tftp;
 
+use reqwest::StatusCode;
+
 use crate::client::Client;
 use crate::ending::Ending;
 use crate::http_source::HttpSource;
@@ -90,6 +92,14 @@ impl Source {
     pub(crate) fn change_credentials(&mut self) -> Option<&'static str> {
         match self {
             Self::Http(source) => source.change_credentials(),
+            Self::Tftp(_) => None,
+        }
+    }
+
+    /// What is known of the login of the last request, which this status refuses.
+    pub(crate) fn note(&self, status: StatusCode) -> Option<String> {
+        match self {
+            Self::Http(source) => source.note(status),
             Self::Tftp(_) => None,
         }
     }

@@ -10,6 +10,8 @@ use fetch::{Endpoints, Failure, Identity, Options, Patience, Proxy, Want, blocki
 
 #[path = "clouds/dots.rs"]
 mod dots;
+#[path = "clouds/logins.rs"]
+mod logins;
 #[path = "clouds/registry.rs"]
 mod registry;
 

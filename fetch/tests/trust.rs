@@ -94,9 +94,18 @@ fn fetch(url: &str, roots: &[u8]) -> Result<Vec<u8>, Failure> {
 }
 
 fn fetch_verified(url: &str, roots: &[u8], digest: Option<Digest>) -> Result<Vec<u8>, Failure> {
+    fetch_as(Options::default(), url, roots, digest)
+}
+
+fn fetch_as(
+    options: Options,
+    url: &str,
+    roots: &[u8],
+    digest: Option<Digest>,
+) -> Result<Vec<u8>, Failure> {
     let options = Options {
         ca_bundle: Some(roots.to_vec()),
-        ..Options::default()
+        ..options
     };
     let mut want = Want::new(url, 100);
     want.digest = digest;
@@ -253,5 +262,15 @@ fn https_leads_to_plain_http_only_where_a_digest_vouches_for_the_content() {
     assert_eq!(
         fetch_verified(&redirect(), server.0, Some(digest)).unwrap(),
         b"good"
+    );
+    // A client may keep to TLS whatever vouches for the content.
+    let strict = Options {
+        keeps_tls: true,
+        ..Options::default()
+    };
+    let refused = fetch_as(strict, &redirect(), server.0, Some(digest)).unwrap_err();
+    assert!(
+        refused.to_string().contains("give the URL with http://"),
+        "{refused}"
     );
 }
