@@ -1,15 +1,18 @@
 //! Doctor: checks the resources of this host; names each missing one with its remedy.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::debian::mirror::{Host, MIRROR_VARIABLE, Mirrors};
 use crate::debian::release::time;
 use crate::format::time::rfc3339;
 use crate::host::cache::Cache;
+use crate::host::logins::{HostLogins, Surroundings};
 use crate::host::meminfo;
 use crate::host::preflight::{self, Refusal, network};
 use crate::host::progress;
+use crate::host::session::fetch_options;
 use crate::install::tools::Tools;
 use crate::vm::accel::prove_kvm;
 
@@ -198,7 +201,8 @@ fn clock(made: u64, now: u64) -> Finding {
 /// Fetches a small text, with a short timeout.
 fn ask(url: &str) -> anyhow::Result<(String, Duration)> {
     let began = Instant::now();
-    let client = fetch::blocking::Client::new(&fetch::Options::default())?;
+    let logins = Arc::new(HostLogins::of(Surroundings::here()));
+    let client = fetch::blocking::Client::new(&fetch_options(logins))?;
     let mut want = fetch::Want::new(url, INRELEASE_BYTES);
     want.patience.attempts = Some(2);
     want.patience.header_timeout = Duration::from_secs(5);

@@ -13,5 +13,8 @@ pub mod tree;
 // Floor: what of it a build needs
 pub mod preflight;
 
+// Floor: logins of servers
+pub mod logins;
+
 // Floor: one run of the program
 pub mod session;

@@ -335,7 +335,7 @@ fn make(
         versions: &request.versions,
         now: now.as_secs(),
         max_age: debian.max_age,
-        offline: session.offline,
+        options: session.fetch_options(),
     };
     step.note("reading the archive's indexes");
     let mut archive = Archive::read(&source, &session.cache, step)

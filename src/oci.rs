@@ -25,7 +25,7 @@ mod merged;
 
 pub use merged::Merged;
 pub use read::{Pulled, read_layout};
-pub use reference::Reference;
+pub use reference::{Reference, has_login};
 pub use registry::{Stored, pull, stored};
 pub use types::RunConfig;
 pub use write::{Blob, Image, Unpacked, layer, layer_of_tar, unpacked, write_layout};

@@ -46,6 +46,11 @@ Environment:
   SLIPWAY_DEBIAN_MIRROR, SLIPWAY_DEBIAN_SECURITY_MIRROR
                           archives, if a recipe names none [default: apt's]
   SLIPWAY_DEBIAN_SNAPSHOT archive of old files [default: on the mirror's server]
+  SLIPWAY_AUTH, SLIPWAY_AUTH_FILE
+                          users and passwords of servers, as apt_auth.conf(5)
+                          has them: the text, a file [default: apt's files]
+  DOCKER_CONFIG, DOCKER_AUTH_CONFIG, REGISTRY_AUTH_FILE
+                          those of registries, as docker and podman read them
   SLIPWAY_IDENTITY        age identity of the secrets of clusters
   SLIPWAY_RELEASE_SERVER, SLIPWAY_GITHUB, SLIPWAY_RELEASE_REGISTRY
                           where `release add` asks for checksums, digests
@@ -529,11 +534,12 @@ pub(crate) fn print_error(error: &anyhow::Error, json: bool, color: Color) {
                 serde_json::json!({ "event": "error", "chain": chain })
             }
         };
-        event.to_string()
+        fetch::masked(&event.to_string())
     } else if let Some(mistakes) = error.downcast_ref::<Mistakes>() {
         mistakes.render(color.counts())
     } else {
-        format!("error: {error:#}")
+        // Whatever put a password into an address: nobody reads it here.
+        fetch::masked(&format!("error: {error:#}"))
     };
     // Without stderr the message has no reader.
     writeln!(std::io::stderr().lock(), "{text}").ok();

@@ -46,7 +46,7 @@ fn add(args: &AddArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode
     };
     let session = output.session(interrupt)?;
     let step = session.progress.step("release");
-    let entry = release::add(&request, &bases, &step)?;
+    let entry = release::add(&session, &request, &bases, &step)?;
     step.made(None);
     if args.dry_run {
         print(&entry, output)?;

@@ -77,8 +77,8 @@ pub struct Request<'r> {
     pub now: u64,
     /// How many days old a suite without `Valid-Until` may be, if that is limited otherwise than by default.
     pub max_age: Option<u32>,
-    /// Whether the lists and indexes that the cache has count, and no request is made.
-    pub offline: bool,
+    /// How servers are asked. Offline, the lists and indexes that the cache has count, and no request is made.
+    pub options: fetch::Options,
 }
 
 /// A suite that was read.
@@ -178,7 +178,7 @@ impl Archive {
             architecture: request.architecture.to_owned(),
             versions: request.versions.clone(),
         };
-        if request.offline {
+        if request.options.offline {
             let missing = read.iter().filter_map(|read| read.as_ref().err());
             let missing: Vec<String> = missing.map(|error| format!("{error:#}")).collect();
             ensure!(missing.is_empty(), "{}", missing.join("\n"));

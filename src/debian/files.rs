@@ -24,15 +24,12 @@ pub struct Files {
 }
 
 impl Files {
-    /// A client with the usual retries; `offline` reads folders of this host alone.
+    /// A client with the usual retries; one that is offline reads folders of this host alone.
     ///
     /// # Errors
     /// If the client cannot be made.
-    pub fn new(offline: bool) -> Result<Self> {
-        let client = blocking::Client::new(&fetch::Options {
-            offline,
-            ..fetch::Options::default()
-        })?;
+    pub fn new(options: &fetch::Options) -> Result<Self> {
+        let client = blocking::Client::new(options)?;
         Ok(Self { client })
     }
 
@@ -184,7 +181,7 @@ mod tests {
         std::fs::write(folder.path().join("a"), "content").unwrap();
         let url = |name: &str| format!("{SCHEME}{}/{name}", folder.path().display());
         let target = folder.path().join("target");
-        let files = Files::new(false).unwrap();
+        let files = Files::new(&fetch::Options::default()).unwrap();
         let digest = Digest::sha256(SUM).unwrap();
         let fetch = |name: &str, size| files.file((&url(name), size, digest), &target, &|_| ());
         fetch("a", 7).unwrap();

@@ -13,6 +13,7 @@ pub(crate) struct Loopback {
     asked: Arc<Mutex<Vec<String>>>,
     files: Arc<Mutex<HashMap<String, Vec<u8>>>>,
     missing: Arc<Mutex<&'static str>>,
+    wanted: Arc<Mutex<Option<String>>>,
 }
 
 impl Loopback {
@@ -26,9 +27,12 @@ impl Loopback {
         let served = files.clone();
         let missing = Arc::new(Mutex::new("404 Not Found"));
         let answer = missing.clone();
+        let wanted: Arc<Mutex<Option<String>>> = Arc::default();
+        let gate = wanted.clone();
         std::thread::spawn(move || {
             for connection in listener.incoming() {
                 let (files, seen, answer) = (served.clone(), seen.clone(), answer.clone());
+                let gate = gate.clone();
                 std::thread::spawn(move || {
                     let mut connection = connection.unwrap();
                     let mut request = Vec::new();
@@ -43,7 +47,10 @@ impl Loopback {
                     let line = String::from_utf8(request).unwrap();
                     let path = line.split(' ').nth(1).unwrap().to_owned();
                     let found = files.lock().unwrap().get(&path).cloned();
+                    let gate = gate.lock().unwrap().clone();
+                    let is_known = gate.is_none_or(|gate| line.contains(&gate));
                     let (status, body) = match found {
+                        _ if !is_known => ("401 Unauthorized", Vec::new()),
                         Some(body) => ("200 OK", body),
                         None => (*answer.lock().unwrap(), Vec::new()),
                     };
@@ -63,7 +70,14 @@ impl Loopback {
             asked,
             files,
             missing,
+            wanted,
         }
+    }
+
+    /// Answers 401 to requests without this user and password from now on.
+    pub(crate) fn wants(&self, user: &str, password: &str) {
+        let pair = data_encoding::BASE64.encode(format!("{user}:{password}").as_bytes());
+        *self.wanted.lock().unwrap() = Some(format!("Basic {pair}\r\n"));
     }
 
     /// Answers with this status for a file that is not there.

@@ -151,7 +151,10 @@ impl Mirrors {
             None => match main.strip_suffix("/debian") {
                 Some(parent) => (
                     format!("{parent}/debian-security"),
-                    format!("a guess beside {main}; set {SECURITY_VARIABLE} if it is wrong"),
+                    format!(
+                        "a guess beside {}; set {SECURITY_VARIABLE} if it is wrong",
+                        fetch::shown(&main)
+                    ),
                 ),
                 None => bail!(
                     "no mirror of Debian's security archive is known: set {SECURITY_VARIABLE} to its base URL, or \
@@ -215,7 +218,8 @@ fn checked(url: &str, from: &str) -> Result<String> {
     let url = url.trim().trim_end_matches('/');
     ensure!(
         is_http(url),
-        "the mirror {url:?} of {from} is not an http or https URL"
+        "the mirror {:?} of {from} is not an http or https URL",
+        fetch::shown(url)
     );
     Ok(url.to_owned())
 }

@@ -9,6 +9,7 @@ pub mod background;
 mod namespace;
 mod unsynced;
 mod user;
+pub mod user_program;
 
 use std::collections::BTreeMap;
 use std::env;

@@ -1,9 +1,12 @@
 //! Session: the context of one run of the program: the cache, its progress, and whether it was interrupted.
 
+use std::sync::Arc;
+
 use anyhow::Result;
 
 use super::cache::Cache;
 use super::interrupt::Interrupt;
+use super::logins::{HostLogins, Surroundings};
 use super::progress::{Kind, Progress};
 
 /// One run of the program. Its fields do not affect the result of a step: they are passed as a single argument, so
@@ -18,6 +21,8 @@ pub struct Session {
     pub interrupt: Interrupt,
     /// Whether no request is made: what is neither in the cache nor in a folder of this host is an error.
     pub offline: bool,
+    /// The logins of servers and registries.
+    pub logins: Arc<HostLogins>,
 }
 
 impl Session {
@@ -29,6 +34,7 @@ impl Session {
             progress,
             interrupt: Interrupt::default(),
             offline: false,
+            logins: Arc::new(HostLogins::of(Surroundings::here())),
         }
     }
 
@@ -37,7 +43,7 @@ impl Session {
     pub fn fetch_options(&self) -> fetch::Options {
         fetch::Options {
             offline: self.offline,
-            ..fetch::Options::default()
+            ..fetch_options(self.logins.clone())
         }
     }
 
@@ -47,5 +53,15 @@ impl Session {
     /// The same as [`Cache::open`].
     pub fn open(kind: Kind) -> Result<Self> {
         Ok(Self::new(Cache::open()?, Progress::new(kind)))
+    }
+}
+
+/// How clients for downloads are made outside a session: with these logins, and by TLS where the URL says so.
+#[must_use]
+pub fn fetch_options(logins: Arc<HostLogins>) -> fetch::Options {
+    fetch::Options {
+        logins: Some(logins),
+        keeps_tls: true,
+        ..fetch::Options::default()
     }
 }

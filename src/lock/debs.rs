@@ -32,7 +32,7 @@ pub(super) fn add(
     if request.debs.is_empty() {
         return Ok(names);
     }
-    let files = Files::new(session.offline)?;
+    let files = Files::new(&session.fetch_options())?;
     let wanted = request.architecture.debian();
     let mut text = String::new();
     for deb in &request.debs {

@@ -85,7 +85,7 @@ fn fetch_one(
         fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     }
     let digest = Digest::sha256(&download.sha256).context("no usable SHA-256")?;
-    let files = Files::new(session.offline)?;
+    let files = Files::new(&session.fetch_options())?;
     let wanted = (download.url.as_str(), LIMIT, digest);
     Ok(files.file(wanted, &object, &on_bytes))
 }

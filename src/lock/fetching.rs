@@ -120,7 +120,7 @@ fn fetch_from(
         None => Places::default(),
     };
     places.vendor = vendor.map(str::to_owned);
-    places.offline = session.offline;
+    places.options = session.fetch_options();
     fetch_all(&missing, &places, &step)?;
     step.made(Some(size));
     Ok(debs)
@@ -139,7 +139,7 @@ pub(super) fn try_to_fetch(
     step: &Step,
 ) -> Result<(Vec<Deb>, Vec<String>)> {
     let places = Places::new(mirrors, snapshots, lock)?;
-    let files = Files::new(session.offline)?;
+    let files = Files::new(&session.fetch_options())?;
     let (mut debs, mut failures) = (Vec::new(), Vec::new());
     for package in packages {
         let deb = Deb {
@@ -166,8 +166,8 @@ pub(super) fn try_to_fetch(
 struct Places {
     /// The URL below which files are by their hashes, which is asked first.
     vendor: Option<String>,
-    /// Whether no server is asked.
-    offline: bool,
+    /// How servers are asked.
+    options: fetch::Options,
     by_archive: BTreeMap<String, Vec<String>>,
     /// URLs of packages of no archive, by SHA-256.
     debs: BTreeMap<String, String>,
@@ -239,7 +239,7 @@ fn fetch_all(missing: &[&Deb], places: &Places, step: &Step) -> Result<()> {
     let mut order: Vec<&Deb> = missing.to_vec();
     order.sort_by_key(|deb| std::cmp::Reverse(deb.package.size));
     let work = || -> Result<()> {
-        let files = Files::new(places.offline)?;
+        let files = Files::new(&places.options)?;
         while let Some(deb) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
             if broken.load(Ordering::Relaxed) {
                 break;

@@ -145,6 +145,15 @@ fn parse(text: &str) -> Result<Lock> {
         bail!("it is of version {version}, this program knows version {VERSION}");
     }
     let lock: Lock = toml::from_str(text)?;
+    let is_url = |vendor: &&String| vendor.contains("://");
+    if lock
+        .vendor
+        .iter()
+        .filter(is_url)
+        .any(|url| fetch::has_login(url))
+    {
+        bail!("`vendor` in it has a user or a password; SLIPWAY_AUTH_FILE names a file for these");
+    }
     let kubelet = lock.kubelet.iter().map(|program| ("kubelet", program));
     let components = lock
         .components

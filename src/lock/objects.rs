@@ -257,7 +257,7 @@ pub(super) fn bring(
         fs::create_dir_all(folder)?;
     }
     let wanted = (url.as_str(), object.size.unwrap_or(LIMIT), digest);
-    match Files::new(session.offline)?.file(wanted, &path, on_bytes) {
+    match Files::new(&session.fetch_options())?.file(wanted, &path, on_bytes) {
         Ok(()) => Ok(true),
         Err(failure) if files::is_elsewhere(&failure) => Ok(false),
         Err(failure) => Err(failure).with_context(|| format!("taking {}", object.name)),

@@ -40,6 +40,11 @@ impl FromStr for Reference {
                 "{text:?} is not an image reference: {why}; expected REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…"
             )
         };
+        if has_login(text) {
+            return Err(
+                "an image reference has a user or a password; `docker login` keeps them".to_owned(),
+            );
+        }
         let (name, digest) = match text.split_once('@') {
             Some((name, digest)) => (name, Some(digest)),
             None => (text, None),
@@ -77,6 +82,13 @@ impl FromStr for Reference {
             version: version.to_owned(),
         })
     }
+}
+
+/// Whether a reference begins with a user or a password, which messages must not show.
+#[must_use]
+pub fn has_login(text: &str) -> bool {
+    let registry = text.split_once('/').map(|(registry, _)| registry);
+    registry.is_some_and(|registry| registry.contains('@'))
 }
 
 impl fmt::Display for Reference {
@@ -122,8 +134,10 @@ mod tests {
             "r.example/k@sha256:1",
             "r.example/k:",
             "r.example/../k:1",
+            "joe:secret@r.example/k:1",
         ] {
-            assert!(wrong.parse::<Reference>().is_err(), "{wrong}");
+            let why = wrong.parse::<Reference>().unwrap_err();
+            assert!(!why.contains("secret"), "{why}");
         }
     }
 

@@ -195,12 +195,21 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
+    use crate::host::logins::{HostLogins, Surroundings};
     use crate::host::progress::{self, Progress};
     use crate::layer::Entry;
     use crate::oci;
 
     /// A registry on loopback that requires a token first, and serves `files`.
     fn registry(files: Vec<(String, Vec<u8>)>) -> (String, Arc<Mutex<Vec<String>>>) {
+        registry_for(files, "")
+    }
+
+    /// The same, whose token service gives tokens to whoever sends this `Authorization`, in lower case; if that is empty, to all.
+    fn registry_for(
+        files: Vec<(String, Vec<u8>)>,
+        wanted: &'static str,
+    ) -> (String, Arc<Mutex<Vec<String>>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let host = listener.local_addr().unwrap().to_string();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -226,7 +235,10 @@ mod tests {
                     seen.lock().unwrap().push(path.clone());
                     let lower = request.to_lowercase();
                     let allowed = lower.contains("authorization: bearer t0ken");
-                    let (head, body) = if path.starts_with("/token?") {
+                    let is_known = lower.contains(wanted);
+                    let (head, body) = if path.starts_with("/token?") && !is_known {
+                        ("401 Unauthorized".to_owned(), Vec::new())
+                    } else if path.starts_with("/token?") {
                         ("200 OK".to_owned(), br#"{"token":"t0ken"}"#.to_vec())
                     } else if !allowed {
                         let challenge = format!(
@@ -306,6 +318,53 @@ mod tests {
         let blobs = asked.iter().filter(|p| p.contains("/blobs/")).count();
         assert_eq!(blobs, 2, "{asked:?}");
         assert!(pull(&session, &reference, "arm64", &step()).is_err());
+    }
+
+    /// The whole way of a private registry: 401, a token by Basic, index, manifest and blobs; the password is docker's.
+    #[test]
+    fn an_image_of_a_private_registry_is_pulled_with_dockers_login() {
+        let folder = tempfile::tempdir().unwrap();
+        // `joe:word` and `joe:wrong` in base64.
+        let wanted = "authorization: basic am9londvcmq=";
+        let (host, asked) = registry_for(files(folder.path()), wanted);
+        let config = folder.path().join("config.json");
+        let with = |auth: &str| {
+            let text = format!("{{\"auths\": {{\"{host}\": {{\"auth\": \"{auth}\"}}}}}}");
+            fs::write(&config, text).unwrap();
+            let mut session = session(folder.path());
+            session.logins = Arc::new(HostLogins::of(Surroundings::with_docker(folder.path())));
+            session
+        };
+        let reference: Reference = format!("{host}/k:v1").parse().unwrap();
+        let refused = pull(&with("am9lOndyb25n"), &reference, "amd64", &step());
+        let refused = format!("{:#}", refused.unwrap_err());
+        let expected = format!("come from {}", config.display());
+        assert!(
+            refused.contains("401 Unauthorized") && refused.contains(&expected),
+            "{refused}"
+        );
+        for secret in ["wrong", "am9lOndyb25n"] {
+            assert!(!refused.contains(secret), "{refused}");
+        }
+        let none = r#"{"auths": {"other.example": {"auth": "am9lOndvcmQ="}}}"#;
+        let session = with("");
+        fs::write(&config, none).unwrap();
+        let refused = pull(&session, &reference, "amd64", &step()).unwrap_err();
+        let refused = format!("{refused:#}");
+        assert!(
+            refused.contains(&format!("no login of http://{host} is known")),
+            "{refused}"
+        );
+        asked.lock().unwrap().clear();
+        let pulled = pull(&with("am9lOndvcmQ="), &reference, "amd64", &step()).unwrap();
+        assert_eq!(pulled.layers.len(), 1);
+        let asked = asked.lock().unwrap();
+        let tokens = asked.iter().filter(|path| path.starts_with("/token?"));
+        assert_eq!(tokens.count(), 1, "{asked:?}");
+        assert_eq!(
+            asked.iter().filter(|path| path.contains("/blobs/")).count(),
+            2
+        );
     }
 
     #[test]

@@ -101,6 +101,16 @@ impl Mistake {
         self
     }
 
+    /// The same without the users and passwords of addresses in its texts.
+    fn masked(mut self) -> Self {
+        for text in [&mut self.found, &mut self.expected] {
+            *text = fetch::masked(text);
+        }
+        self.help = self.help.as_deref().map(fetch::masked);
+        self.also = self.also.map(|(place, why)| (place, fetch::masked(&why)));
+        self
+    }
+
     /// Adds a second, related position.
     pub(crate) fn also(mut self, place: &Place, why: impl Into<String>) -> Self {
         self.also = Some((place.clone(), why.into()));
@@ -112,12 +122,15 @@ impl Mistake {
 #[derive(Clone, Debug, Default)]
 pub struct Mistakes {
     files: Vec<(PathBuf, String)>,
+    /// Their texts as reports show them: without the users and passwords of addresses, byte for byte at the same places.
+    shown: Vec<String>,
     list: Vec<Mistake>,
 }
 
 impl Mistakes {
     /// Adds a file; gives its number for [`Place`].
     pub(crate) fn file(&mut self, path: PathBuf, text: String) -> usize {
+        self.shown.push(fetch::masked(&text));
         self.files.push((path, text));
         self.files.len() - 1
     }
@@ -126,6 +139,7 @@ impl Mistakes {
     pub(super) fn without_any(&self) -> Self {
         Self {
             files: self.files.clone(),
+            shown: self.shown.clone(),
             list: Vec::new(),
         }
     }
@@ -148,7 +162,7 @@ impl Mistakes {
     }
 
     pub(crate) fn add(&mut self, mistake: Mistake) {
-        self.list.push(mistake);
+        self.list.push(mistake.masked());
     }
 
     /// Nothing, or all mistakes as an error.
@@ -263,7 +277,7 @@ impl Mistakes {
     }
 
     fn snippet(&self, place: &Place) -> Snippet<'_, annotate_snippets::Annotation<'_>> {
-        let (path, text) = &self.files[place.file];
+        let (path, text) = (&self.files[place.file].0, &self.shown[place.file]);
         Snippet::source(text.as_str()).path(path.to_string_lossy())
     }
 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use data_encoding::HEXLOWER;
 use fetch::oci::Document;
-use fetch::{Options, Patience, Repository, Want, blocking};
+use fetch::{Patience, Repository, Want, blocking};
 use sha2::Digest as _;
 
 use super::implied::{File, Implied};
 use super::table::{Binary, Image, Module, Release, sha256};
 use crate::host::progress::Step;
+use crate::host::session::Session;
 use crate::oci::Reference;
 
 /// Size limit of a published checksum, bytes.
@@ -63,7 +64,7 @@ impl Bases {
 /// # Errors
 /// If the version is not known (before any request), a checksum or an image is missing or not of its form, or the registry's
 /// bytes do not have the digest by which they are fetched again.
-pub fn add(request: &Request, bases: &Bases, step: &Step) -> Result<Release> {
+pub fn add(session: &Session, request: &Request, bases: &Bases, step: &Step) -> Result<Release> {
     let version = &request.version;
     let implied = Implied::of(version).ok_or_else(|| {
         anyhow!(
@@ -82,7 +83,7 @@ pub fn add(request: &Request, bases: &Bases, step: &Step) -> Result<Release> {
         }),
     };
     if request.published {
-        let client = blocking::Client::new(&Options::default())?;
+        let client = blocking::Client::new(&session.fetch_options())?;
         for architecture in &request.architectures {
             for file in implied.files(architecture) {
                 step.note(&format!("checksum of {} for {architecture}", file.name));

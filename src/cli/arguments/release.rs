@@ -45,6 +45,7 @@ pub(crate) struct AddArgs {
         long,
         value_name = "URL",
         env = "SLIPWAY_RELEASE_SERVER",
+        hide_env_values = true,
         default_value = "https://dl.k8s.io/release",
         value_hint = ValueHint::Url
     )]
@@ -54,6 +55,7 @@ pub(crate) struct AddArgs {
         long,
         value_name = "URL",
         env = "SLIPWAY_GITHUB",
+        hide_env_values = true,
         default_value = "https://github.com",
         value_hint = ValueHint::Url
     )]
@@ -63,6 +65,7 @@ pub(crate) struct AddArgs {
         long,
         value_name = "HOST[/PATH]",
         env = "SLIPWAY_RELEASE_REGISTRY",
+        hide_env_values = true,
         default_value = "registry.k8s.io"
     )]
     pub registry: String,

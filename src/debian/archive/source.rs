@@ -81,9 +81,9 @@ impl Source<'_> {
     ) -> Result<(Release, Vec<String>)> {
         let folder = self.folder();
         let read = || -> Result<(Release, Vec<String>)> {
-            let files = Files::new(request.offline)?;
+            let files = Files::new(&request.options)?;
             let keyring = self.keyring.as_ref().unwrap_or(request.keyring);
-            let mut lists = Lists::new(&files, request.offline, cache, step);
+            let mut lists = Lists::new(&files, request.options.offline, cache, step);
             let (name, text) = signed_list(&mut lists, &folder, keyring, request.now)?;
             let release = self.checked(&text, request);
             let release = release.with_context(|| untrusted(name))?;
@@ -92,7 +92,7 @@ impl Source<'_> {
             for index in self.indexes(request, &release)? {
                 match index_text(&files, &folder, &index, cache, step) {
                     Ok(text) => texts.push(text),
-                    Err(error) if request.offline => missing.push(format!("{error:#}")),
+                    Err(error) if request.options.offline => missing.push(format!("{error:#}")),
                     Err(error) => return Err(error),
                 }
             }
@@ -132,7 +132,7 @@ impl Source<'_> {
             release.is_suite(&self.suite.name)?;
         }
         // A stored list was current when it was read, and nobody else could have put another in its place.
-        if !request.offline {
+        if !request.options.offline {
             let of_debian = self.third_party.is_none().then_some(MAX_AGE);
             release.is_current(request.now, request.max_age.or(of_debian))?;
         }

@@ -62,7 +62,7 @@ fn read(
         versions: &BTreeMap::new(),
         now,
         max_age: None,
-        offline: false,
+        options: fetch::Options::default(),
     };
     let step = Progress::new(Kind::Quiet).step("test");
     let names = Archive::read(&request, &cache, &step).and_then(|archive| {

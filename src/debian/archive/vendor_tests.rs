@@ -73,7 +73,7 @@ fn read_from(base: &str, archive: &ThirdParty) -> Result<Vec<String>> {
         versions: &BTreeMap::new(),
         now: now.as_secs(),
         max_age: None,
-        offline: false,
+        options: fetch::Options::default(),
     };
     let folder = tempfile::tempdir()?;
     let cache = Cache::at(folder.path().to_owned())?;

@@ -179,12 +179,18 @@ impl Check<'_> {
             .iter()
             .find_map(|scheme| url.strip_prefix(scheme));
         let authority = rest.and_then(|rest| rest.split('/').next());
-        if authority.is_some_and(|authority| authority.contains('@')) || url.contains(['?', '#']) {
-            // Not at the URL: a report shows the line that it points at, and it may be in the log of a CI.
+        if let Err(why) = Rule::Url.check(&url)
+            && fetch::has_login(&url)
+        {
+            self.add(why.mistake(&place("url")));
+            return String::new();
+        }
+        if url.contains(['?', '#']) {
+            // Not at the URL: a report shows the line that it points at, a query may be a secret, and a report in the log of a CI.
             self.add(Mistake::at(
                 &place("name"),
-                "the URL of this archive has a user, a password or a query",
-                "expected a URL without: recipe and lock are no place for secrets; give one of a mirror or a proxy that needs none",
+                "the URL of this archive has a query",
+                "expected a URL without: recipe and lock are no place for secrets",
             ));
             return String::new();
         }

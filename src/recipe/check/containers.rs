@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Check;
+use super::{Check, names};
+use crate::oci::has_login;
 use crate::recipe::mistakes::{Mistake, Place};
 use crate::recipe::tree::Node;
 
@@ -271,7 +272,9 @@ impl Check<'_> {
         }
         let from = match (oci, layout) {
             (Some(reference), None) => {
-                if let Err(why) = is_pinned(reference) {
+                if has_login(reference) {
+                    self.add(names::of_login(&place("oci"), "the reference"));
+                } else if let Err(why) = is_pinned(reference) {
                     self.add(Mistake::at(
                         &place("oci"),
                         format!("{reference:?} does not say which image it is: {why}"),

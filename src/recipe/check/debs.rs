@@ -142,17 +142,7 @@ impl Check<'_> {
                 })
             }
             (None, Some(url)) => {
-                let authority = url.split('/').nth(2).unwrap_or_default();
-                if authority.contains('@') {
-                    // Not at the URL: a report shows the line that it points at.
-                    let debian = self.find("debian").and_then(|node| node.entry("debs"));
-                    let list = debian.map_or(&item.place, |entry| &entry.key).clone();
-                    self.add(Mistake::at(
-                        &list,
-                        format!("the URL of {} has a user or a password", name_in(url)),
-                        "expected a URL without: recipe and lock are no place for secrets",
-                    ));
-                } else if let Err(why) = Rule::Url.check(url) {
+                if let Err(why) = Rule::Url.check(url) {
                     self.add(why.mistake(&place("url")));
                 }
                 if sha256.is_none() {

@@ -45,22 +45,13 @@ impl Check<'_> {
         None
     }
 
-    /// A file of a server: `entry` is the place of the whole, `at` that of the URL.
+    /// A file of a server: `at` is the place of the URL.
     pub(super) fn download(
         &mut self,
         (url, at): (&str, &Place),
         sha256: Option<(&str, &Place)>,
-        entry: &Place,
     ) -> Option<Download> {
-        let authority = url.split('/').nth(2).unwrap_or_default();
-        if authority.contains('@') {
-            // Not at the URL: a report shows the line that it points at.
-            self.add(Mistake::at(
-                entry,
-                "the URL has a user or a password",
-                "expected a URL without: a recipe is no place for secrets",
-            ));
-        } else if let Err(why) = Rule::Url.check(url) {
+        if let Err(why) = Rule::Url.check(url) {
             self.add(why.mistake(at));
         }
         let Some((digits, place)) = sha256 else {

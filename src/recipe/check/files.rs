@@ -254,7 +254,7 @@ fn kind(
             let url = (raw.url.as_deref()?, at("url")?);
             let sha256 = raw.sha256.as_deref().zip(at("sha256"));
             check.not_read(path, url.1);
-            let download = check.download(url, sha256, key)?;
+            let download = check.download(url, sha256)?;
             Some((FileKind::Download(download), 0o644))
         }
         "link" => Some((FileKind::Link(raw.link.clone()?), 0o777)),

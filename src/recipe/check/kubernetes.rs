@@ -6,7 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Check;
-use super::names::Rule;
+use super::names::{self, Rule};
+use crate::oci::has_login;
 use crate::recipe::mistakes::{Mistake, Place, nearest};
 use crate::recipe::tree::{Node, Value};
 
@@ -342,6 +343,10 @@ fn release(check: &mut Check<'_>, url: &str, place: &Place) {
 }
 
 fn oci(check: &mut Check<'_>, reference: &str, place: &Place) {
+    if has_login(reference) {
+        check.add(names::of_login(place, "the reference"));
+        return;
+    }
     let name = reference.rsplit('/').next().unwrap_or(reference);
     let good = reference.contains('/')
         && name.contains([':', '@'])

@@ -62,6 +62,10 @@ const UNIT_KINDS: [&str; 11] = [
 /// Components of Debian's archive.
 const COMPONENTS: [&str; 4] = ["main", "contrib", "non-free", "non-free-firmware"];
 
+/// Where a login belongs.
+pub(super) const LOGIN_HELP: &str = "write `machine HOST login USER password PASSWORD` into a file that SLIPWAY_AUTH_FILE names, or into \
+     apt's auth.conf.d; for a registry `docker login` (docs/write-a-recipe.md, Private mirrors and registries)";
+
 impl Rule {
     pub(super) fn check(self, name: &str) -> Result<(), Why> {
         let rest = |allowed: &dyn Fn(char) -> bool| name.chars().all(allowed);
@@ -104,6 +108,7 @@ impl Rule {
                 name.len() >= 2 && rest(&|c| c.is_ascii_alphanumeric() || "_.@-".contains(c)),
                 "expected a locale as \"de_DE.UTF-8\"",
             ),
+            Self::Url if fetch::has_login(name) => return Err(login("the URL")),
             Self::Url => (
                 "a URL",
                 ["http://", "https://"].iter().any(|scheme| {
@@ -113,13 +118,7 @@ impl Rule {
                 "expected a URL that begins with http:// or https://",
             ),
             Self::Snapshot if name == SNAPSHOT => return Ok(()),
-            Self::Snapshot => {
-                return Self::Url.check(name).map_err(|why| Why {
-                    found: why.found,
-                    expected: "expected \"debian\", or a URL that begins with http:// or https://",
-                    help: nearest(name, [SNAPSHOT]).map(|word| format!("did you mean `{word}`?")),
-                });
-            }
+            Self::Snapshot => return snapshot(name),
             Self::Module => (
                 "a module name",
                 !name.is_empty() && rest(&|c| c.is_ascii_alphanumeric() || "_-".contains(c)),
@@ -184,6 +183,32 @@ impl Rule {
             ),
         };
         outcome(name, what, good, expected)
+    }
+}
+
+/// A snapshot archive that is not [`SNAPSHOT`].
+fn snapshot(name: &str) -> Result<(), Why> {
+    Rule::Url.check(name).map_err(|why| match why.help {
+        Some(_) => why,
+        None => Why {
+            expected: "expected \"debian\", or a URL that begins with http:// or https://",
+            help: nearest(name, [SNAPSHOT]).map(|word| format!("did you mean `{word}`?")),
+            ..why
+        },
+    })
+}
+
+/// The mistake of an address that has a user or a password.
+pub(super) fn of_login(place: &Place, what: &str) -> Mistake {
+    login(what).mistake(place)
+}
+
+/// Why an address with a user or a password is refused, without the address.
+fn login(what: &str) -> Why {
+    Why {
+        found: format!("{what} has a user or a password"),
+        expected: "expected it without: recipe and lock are no place for secrets",
+        help: Some(LOGIN_HELP.to_owned()),
     }
 }
 

@@ -9,8 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::Check;
 use super::containers::is_pinned;
 use super::download::Download;
+use super::names;
 use super::paths::covered;
 use crate::format::digest;
+use crate::oci::has_login;
 use crate::recipe::mistakes::Mistake;
 use crate::recipe::tree::Node;
 
@@ -200,7 +202,7 @@ fn archive(check: &mut Check<'_>, raw: &RawArchive, node: &Node) -> Option<TreeF
         }
         (None, Some(url)) => {
             let url = (url.as_str(), &at("url"));
-            ArchiveFile::Download(check.download(url, sha256, &node.place)?)
+            ArchiveFile::Download(check.download(url, sha256)?)
         }
         (file, url) => {
             let given = usize::from(file.is_some()) + usize::from(url.is_some());
@@ -230,8 +232,10 @@ fn image(check: &mut Check<'_>, raw: &RawImageTree, node: &Node) -> Option<TreeF
         }
         return None;
     };
-    if let Err(why) = is_pinned(reference) {
-        let place = node.at(&["oci"])?.place.clone();
+    let place = node.at(&["oci"])?.place.clone();
+    if has_login(reference) {
+        check.add(names::of_login(&place, "the reference"));
+    } else if let Err(why) = is_pinned(reference) {
         check.add(Mistake::at(
             &place,
             format!("{reference:?} does not say which image it is: {why}"),

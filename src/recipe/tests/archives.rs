@@ -179,15 +179,18 @@ fn each_mistake_is_shown_at_its_place() {
 /// Neither the message nor the line of the recipe that it shows has the secret.
 #[test]
 fn a_url_with_a_password_is_refused_without_showing_it() {
-    for url in [
-        "user:hunter2@packages.example",
-        "packages.example/?token=hunter2",
+    for (url, words) in [
+        (
+            "user:hunter2@packages.example",
+            "the URL has a user or a password",
+        ),
+        (
+            "packages.example/?token=hunter2",
+            "the URL of this archive has a query",
+        ),
     ] {
         let report = one("packages.example/linux/debian/", url).unwrap_err();
-        assert!(
-            report.contains("has a user, a password or a query"),
-            "{report}"
-        );
+        assert!(report.contains(words), "{report}");
         assert!(!report.contains("hunter2"), "{report}");
     }
 }

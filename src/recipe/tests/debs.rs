@@ -88,7 +88,8 @@ fn each_mistake_of_a_file_is_shown_at_its_place() {
     let secret = format!("{{ url = 'https://me:hunter2@a.example/b.deb', sha256 = '{SUM}' }}");
     let report = with("", &secret).unwrap_err();
     assert!(
-        report.contains("the URL of b.deb has a user or a password"),
+        report.contains("the URL has a user or a password")
+            && report.contains(&format!("a.toml:{line}:9")),
         "{report}"
     );
     assert!(!report.contains("hunter2"), "{report}");

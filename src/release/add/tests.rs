@@ -6,7 +6,9 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 
 use super::*;
+use crate::host::cache::Cache;
 use crate::host::progress::{self, Progress};
+use crate::host::session::Session;
 use crate::release::ARCHITECTURES;
 
 /// An answer: status line, body, and how many bytes more than it has the header promises.
@@ -68,8 +70,11 @@ impl Server {
             go_sum: None,
             published: true,
         };
-        let step = Progress::new(progress::Kind::Quiet).step("release");
-        add(&request, &self.bases, &step).map_err(|error| format!("{error:#}"))
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("cache")).unwrap();
+        let session = Session::new(cache, Progress::new(progress::Kind::Quiet));
+        let step = session.progress.step("release");
+        add(&session, &request, &self.bases, &step).map_err(|error| format!("{error:#}"))
     }
 
     fn asked(&self) -> Vec<String> {
