@@ -40,6 +40,7 @@ mod units;
 mod addons;
 mod cluster_object;
 mod containerd;
+mod mirrors;
 
 // Floor: what Slipway writes
 mod reserved;
@@ -61,6 +62,7 @@ use ignition::RawIgnition;
 use image::RawImage;
 use kernel::RawKernel;
 use kubernetes::RawKubernetes;
+use mirrors::RawContainerd;
 use node::RawNode;
 use root::RawRoot;
 use units::RawUnits;
@@ -126,6 +128,8 @@ pub(super) struct RawRecipe {
     kubernetes: Option<RawKubernetes>,
     /// Container images that are baked into the image.
     containers: RawContainers,
+    /// Mirrors of registries, for what a node pulls.
+    containerd: RawContainerd,
     /// Defaults of the node settings; a node's config may replace them in `/etc/slipway/node.toml`.
     node: RawNode,
     /// The Ignition config that is baked in.
@@ -184,6 +188,7 @@ pub(super) fn recipe(
         units,
         kubernetes,
         containers,
+        containerd,
         node,
         ignition,
         artifacts,
@@ -199,10 +204,9 @@ pub(super) fn recipe(
     let image = check.image(&image);
     let debian = check.debian(debian);
     let kernel = check.kernel(kernel);
-    let (files, places): (Vec<FileEntry>, Vec<Place>) =
-        files::check(&mut check, &overlay, &files, &variables)
-            .into_iter()
-            .unzip();
+    let mut files = files::check(&mut check, &overlay, &files, &variables);
+    mirrors::check(&mut check, &containerd, kubernetes.is_some(), &mut files);
+    let (files, places): (Vec<FileEntry>, Vec<Place>) = files.into_iter().unzip();
     let trees = trees::check(&mut check, &overlay.archives, &overlay.images);
     addons::check(&mut check, &files);
     let runs = build::check(&mut check, &build);

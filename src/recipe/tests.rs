@@ -13,6 +13,7 @@ mod archives;
 mod ca;
 mod debs;
 mod files;
+mod mirrors;
 mod runs;
 mod trees;
 

@@ -4,7 +4,7 @@ use super::{SMALL, written};
 use crate::recipe::Recipe;
 
 /// A certificate and its key in PEM. It ends in this year, and is of an authority if so.
-fn certificate(name: &str, ends: i32, of_authority: bool) -> (String, String) {
+pub(super) fn certificate(name: &str, ends: i32, of_authority: bool) -> (String, String) {
     let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params

@@ -1,0 +1,314 @@
+//! `[[containerd.mirrors]]` before Debian's own containerd: it asks the mirror, goes on to the registry when the mirror is down or
+//! has nothing, and does not where the recipe says so.
+//!
+//! Without the standard harness, since an ordinary user becomes root of a namespace before the first thread starts.
+#![allow(clippy::print_stdout, reason = "a test talks to who runs it")]
+#![allow(clippy::unwrap_used, reason = "a server of a test may panic")]
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use anyhow::{Result, anyhow, ensure};
+use data_encoding::HEXLOWER;
+use sha2::{Digest as _, Sha256};
+use slipway::host::progress::Kind;
+use slipway::host::sandbox::become_root_of_namespace;
+use slipway::host::session::Session;
+use slipway::install::tools::{self, Tools};
+use slipway::layer::Entry;
+use slipway::recipe::{FileKind, Recipe, SetRequest, load};
+use slipway::{lock, oci};
+
+const TEST: &str = "debians_containerd_pulls_through_the_mirrors_of_a_recipe";
+/// Path of the test's files inside the sandbox.
+const PLACE: &str = "/w";
+/// containerd without what needs a node.
+const CONFIG: &str = r#"version = 2
+root = "/w/root"
+state = "/w/state"
+disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.internal.v1.opt"]
+[grpc]
+address = "/w/containerd.sock"
+"#;
+/// Starts containerd and fetches an image by its client, which reads the folder of registries as the runtime interface does.
+const SCRIPT: &str = r#"
+containerd -c /w/config.toml >/w/log 2>&1 &
+for i in $(seq 100); do
+    ctr -a /w/containerd.sock version >/dev/null 2>&1 && break
+    sleep 0.1
+done
+exec ctr -a /w/containerd.sock content fetch --plain-http --hosts-dir /w/certs.d "$1" 2>&1
+"#;
+
+fn main() -> Result<()> {
+    become_root_of_namespace()?;
+    let session = Session::open(Kind::Quiet)?;
+    let containerd = containerd(&session)?;
+    let bench = Bench::new(&containerd)?;
+    bench.mirror_first()?;
+    bench.down()?;
+    bench.default()?;
+    bench.alone()?;
+    bench.blobs_alone()?;
+    println!("test {TEST} ... ok");
+    Ok(())
+}
+
+/// Debian's containerd, and a shell.
+fn containerd(session: &Session) -> Result<Tools> {
+    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes/node.toml");
+    let recipe = load(&recipe).map_err(|mistakes| anyhow!("{mistakes}"))?;
+    let request = SetRequest {
+        name: "tools-mirrors",
+        packages: ["containerd", "coreutils", "dash"]
+            .map(str::to_owned)
+            .into(),
+        dependencies: true,
+        essential: false,
+        recommends: false,
+        backports: Vec::new(),
+    };
+    let locked = lock::resolve(session, &recipe, std::slice::from_ref(&request))?;
+    tools::install(session, request.name, &locked.fetch(session, request.name)?)
+}
+
+type Files = Arc<Mutex<HashMap<String, Vec<u8>>>>;
+
+/// A registry without TLS on loopback, and what was asked of it.
+struct Registry {
+    host: String,
+    files: Files,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Registry {
+    fn new() -> Result<Self> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let this = Self {
+            host: listener.local_addr()?.to_string(),
+            files: Files::default(),
+            asked: Arc::default(),
+        };
+        let (files, asked) = (this.files.clone(), this.asked.clone());
+        std::thread::spawn(move || {
+            for connection in listener.incoming() {
+                let (files, asked) = (files.clone(), asked.clone());
+                std::thread::spawn(move || answer(connection.unwrap(), &files, &asked));
+            }
+        });
+        Ok(this)
+    }
+
+    /// Serves an image whose one file has this text, by the tag `v1`.
+    fn serve(&self, text: &str) -> Result<()> {
+        let folder = tempfile::tempdir()?;
+        let layer = oci::layer(
+            &[Entry::file("/a", 0o644, text)],
+            7,
+            &folder.path().join("l"),
+        )?;
+        let image = oci::Image {
+            name: "r.example/group/app:v1".to_owned(),
+            architecture: "amd64".to_owned(),
+            run: oci::RunConfig::default(),
+            layers: vec![layer],
+        };
+        let layout = folder.path().join("layout");
+        oci::write_layout(&layout, &[image], 7)?;
+        let mut files = self.files.lock().unwrap();
+        let index = fs::read(layout.join("index.json"))?;
+        // The index has no blob in a layout.
+        let digest = HEXLOWER.encode(&Sha256::digest(&index));
+        for version in ["v1".to_owned(), format!("sha256:{digest}")] {
+            files.insert(format!("/v2/group/app/manifests/{version}"), index.clone());
+        }
+        for blob in fs::read_dir(layout.join("blobs/sha256"))? {
+            let blob = blob?;
+            let digest = format!("sha256:{}", blob.file_name().to_string_lossy());
+            let bytes = fs::read(blob.path())?;
+            for kind in ["manifests", "blobs"] {
+                files.insert(format!("/v2/group/app/{kind}/{digest}"), bytes.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// What was asked for since the last call: kinds of paths, without repetition.
+    fn asked(&self) -> Vec<String> {
+        let mut asked = std::mem::take(&mut *self.asked.lock().unwrap());
+        asked.sort();
+        asked.dedup();
+        asked
+    }
+}
+
+/// Answers one request as a registry does (OCI distribution specification 1.1, "Pull").
+fn answer(mut connection: TcpStream, files: &Files, asked: &Mutex<Vec<String>>) {
+    let mut head = Vec::new();
+    let mut piece = [0; 4096];
+    while !head.ends_with(b"\r\n\r\n") {
+        match connection.read(&mut piece) {
+            Ok(0) | Err(_) => return,
+            Ok(n) => head.extend_from_slice(&piece[..n]),
+        }
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let mut words = head.split(' ');
+    let (method, target) = (words.next().unwrap(), words.next().unwrap());
+    let path = target.split('?').next().unwrap();
+    let kind = path.split('/').nth(4).unwrap_or("other").to_owned();
+    asked.lock().unwrap().push(kind);
+    let (status, body) = match files.lock().unwrap().get(path) {
+        Some(body) => ("200 OK", body.clone()),
+        None => ("404 Not Found", b"{}".to_vec()),
+    };
+    let document: Option<serde_json::Value> = serde_json::from_slice(&body).ok();
+    let media = match document {
+        Some(document) if document.get("manifests").is_some() => {
+            "application/vnd.oci.image.index.v1+json"
+        }
+        Some(document) if document.get("layers").is_some() => {
+            "application/vnd.oci.image.manifest.v1+json"
+        }
+        _ => "application/octet-stream",
+    };
+    let length = body.len();
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {media}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+    );
+    let body = if method == "HEAD" { &[][..] } else { &body[..] };
+    // A client may have gone.
+    drop(connection.write_all(&[head.as_bytes(), body].concat()));
+}
+
+struct Bench<'t> {
+    containerd: &'t Tools,
+    mirror: Registry,
+    registry: Registry,
+}
+
+impl<'t> Bench<'t> {
+    fn new(containerd: &'t Tools) -> Result<Self> {
+        Ok(Self {
+            containerd,
+            mirror: Registry::new()?,
+            registry: Registry::new()?,
+        })
+    }
+
+    /// Fetches the image with these words of a recipe; gives whether that succeeded, and what containerd says.
+    fn fetch(&self, mirrors: &str) -> Result<(bool, String)> {
+        let place = tempfile::tempdir()?;
+        fs::write(place.path().join("config.toml"), CONFIG)?;
+        fs::write(place.path().join("fetch.sh"), SCRIPT)?;
+        for file in &recipe(place.path(), mirrors)?.files {
+            let inside = file.path.strip_prefix("/etc/containerd/");
+            if let (Some(inside), FileKind::Content(bytes)) = (inside, &file.kind) {
+                let path = place.path().join(inside);
+                fs::create_dir_all(path.parent().unwrap())?;
+                fs::write(path, bytes)?;
+            }
+        }
+        let image = format!("{}/group/app:v1", self.registry.host);
+        let command = self
+            .containerd
+            .sandbox()
+            .bind(place.path(), PLACE)
+            .network(true);
+        let done = command.command("sh").args(["/w/fetch.sh", &image]).run();
+        Ok(match done {
+            Ok(said) => (true, String::from_utf8_lossy(&said).into_owned()),
+            Err(error) => (false, format!("{error:#}")),
+        })
+    }
+
+    fn mirror_first(&self) -> Result<()> {
+        self.mirror.serve("mirror first")?;
+        let (done, said) = self.fetch(&format!(
+            "registry = '{}'\nendpoints = ['http://{}']\nplain-http = true",
+            self.registry.host, self.mirror.host
+        ))?;
+        ensure!(done, "through the mirror: {said}");
+        ensure!(self.mirror.asked() == ["blobs", "manifests"], "{said}");
+        ensure!(
+            self.registry.asked().is_empty(),
+            "the registry was asked: {said}"
+        );
+        Ok(())
+    }
+
+    /// Nothing listens at port 1, and the next mirror has no such image.
+    fn down(&self) -> Result<()> {
+        self.mirror.files.lock().unwrap().clear();
+        self.registry.serve("mirror down")?;
+        let (done, said) = self.fetch(&format!(
+            "registry = '{}'\nendpoints = ['http://127.0.0.1:1', 'http://{}']\nplain-http = true",
+            self.registry.host, self.mirror.host
+        ))?;
+        ensure!(done, "past mirrors that are down or empty: {said}");
+        ensure!(self.mirror.asked() == ["blobs", "manifests"], "{said}");
+        ensure!(self.registry.asked() == ["blobs", "manifests"], "{said}");
+        Ok(())
+    }
+
+    fn default(&self) -> Result<()> {
+        self.mirror.serve("of all")?;
+        let (done, said) = self.fetch(&format!(
+            "registry = '_default'\nendpoints = ['http://{}']\nplain-http = true",
+            self.mirror.host
+        ))?;
+        ensure!(done, "by _default: {said}");
+        ensure!(
+            self.registry.asked().is_empty(),
+            "the registry was asked: {said}"
+        );
+        ensure!(self.mirror.asked() == ["blobs", "manifests"], "{said}");
+        Ok(())
+    }
+
+    fn alone(&self) -> Result<()> {
+        self.mirror.files.lock().unwrap().clear();
+        let (done, said) = self.fetch(&format!(
+            "registry = '{}'\nendpoints = ['http://{}']\nplain-http = true\nfallback = false",
+            self.registry.host, self.mirror.host
+        ))?;
+        ensure!(!done && said.contains("not found"), "{said}");
+        ensure!(
+            self.registry.asked().is_empty(),
+            "the registry was asked: {said}"
+        );
+        ensure!(self.mirror.asked() == ["manifests"], "{said}");
+        Ok(())
+    }
+
+    /// The registry says which digest the tag has, and the mirror has the content.
+    fn blobs_alone(&self) -> Result<()> {
+        self.mirror.serve("by its digest")?;
+        self.registry.serve("by its digest")?;
+        let (done, said) = self.fetch(&format!(
+            "registry = '{}'\nendpoints = ['http://{}']\nplain-http = true\ncapabilities = ['pull']",
+            self.registry.host, self.mirror.host
+        ))?;
+        ensure!(done, "with content of the mirror: {said}");
+        ensure!(self.registry.asked() == ["manifests"], "{said}");
+        ensure!(self.mirror.asked().contains(&"blobs".to_owned()), "{said}");
+        Ok(())
+    }
+}
+
+/// A recipe with a table of mirrors.
+fn recipe(folder: &Path, mirrors: &str) -> Result<Recipe> {
+    let path = folder.join("a.toml");
+    let text = format!(
+        "image = {{ name = 'a', version = '1' }}\n\
+         kernel = {{ package = 'linux-image-amd64', platforms = ['qemu'] }}\n\
+         kubernetes = {{ version = '1.36', kubelet = [{{ go-module = true }}] }}\n\
+         [[containerd.mirrors]]\n{mirrors}\n"
+    );
+    fs::write(&path, text)?;
+    load(&path).map_err(|mistakes| anyhow!("{}", mistakes.render(false)))
+}
