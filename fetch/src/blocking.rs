@@ -33,6 +33,11 @@ impl Client {
         })
     }
 
+    /// Runs work with the client, such as an upload.
+    pub fn run<T>(&self, work: impl AsyncFnOnce(&client::Client) -> T) -> T {
+        self.runtime.block_on(work(&self.client))
+    }
+
     /// See [`crate::bytes`].
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use crate::identity::{Cloud, Endpoints, Identity};
 use crate::links::Links;
 use crate::login::Logins;
 use crate::proxy::{Proxy, Via};
+use crate::sigv4::Credentials;
 use crate::trust;
 
 /// The reason of a [`Failure::Refused`] by a client that is offline.
@@ -32,6 +33,8 @@ pub struct Options {
     pub proxy: Option<Proxy>,
     /// The credentials for requests to a cloud's storage.
     pub identity: Identity,
+    /// Credentials for buckets of S3, in place of the identity's.
+    pub credentials: Option<Credentials>,
     /// Where the clouds' services are.
     pub endpoints: Endpoints,
     /// Over which links servers are asked.
@@ -54,6 +57,7 @@ impl Default for Options {
             direct: false,
             proxy: None,
             identity: Identity::Anonymous,
+            credentials: None,
             endpoints: Endpoints::default(),
             links: Links::default(),
             hosts: Vec::new(),
@@ -92,7 +96,8 @@ impl Client {
             true => direct.clone(),
             false => maker.http(via.clone(), None)?,
         };
-        let cloud = Cloud::new(options.identity, options.endpoints.clone(), direct);
+        let (credentials, endpoints) = (options.credentials.clone(), options.endpoints.clone());
+        let cloud = Cloud::new(options.identity, credentials, endpoints, direct);
         Ok(Self {
             http,
             cloud: Arc::new(cloud),

@@ -59,6 +59,8 @@ pub struct Endpoints {
     pub azure: String,
     /// S3 for all regions, with the bucket in the path; none: AWS's own, one for each region.
     pub s3: Option<String>,
+    /// The region of all buckets; none: S3 is asked for that of each.
+    pub s3_region: Option<String>,
     /// Cloud Storage.
     pub gs: String,
 }
@@ -70,6 +72,7 @@ impl Default for Endpoints {
             compute: hosts::COMPUTE.to_owned(),
             azure: hosts::AZURE.to_owned(),
             s3: None,
+            s3_region: None,
             gs: "https://storage.googleapis.com".to_owned(),
         }
     }
@@ -79,6 +82,8 @@ impl Default for Endpoints {
 pub(crate) struct Cloud {
     pub(crate) endpoints: Endpoints,
     identity: Identity,
+    /// Credentials for buckets, in place of the identity's.
+    credentials: Option<Credentials>,
     /// Connects without a proxy: metadata services are link-local.
     direct: Http,
     role: Mutex<Option<Role>>,
@@ -153,10 +158,16 @@ struct Managed {
 }
 
 impl Cloud {
-    pub(crate) fn new(identity: Identity, endpoints: Endpoints, direct: Http) -> Self {
+    pub(crate) fn new(
+        identity: Identity,
+        credentials: Option<Credentials>,
+        endpoints: Endpoints,
+        direct: Http,
+    ) -> Self {
         Self {
             endpoints,
             identity,
+            credentials,
             direct,
             role: Mutex::default(),
             account: Mutex::default(),
@@ -167,8 +178,11 @@ impl Cloud {
 
     /// The role of this instance; an empty one elsewhere.
     pub(crate) async fn role(&self) -> Result<Role, Ending> {
-        if self.identity != Identity::Ec2Role {
-            return Ok(Role::default());
+        if self.credentials.is_some() || self.identity != Identity::Ec2Role {
+            return Ok(Role {
+                credentials: self.credentials.clone(),
+                ..Role::default()
+            });
         }
         let mut known = self.role.lock().await;
         let soon = stamp(SystemTime::now() + MARGIN);

@@ -67,12 +67,20 @@ mod schemes;
 mod download;
 mod post;
 
-// Floor: repositories
+// Floor: uploads
+mod upload;
+
+// Floor: repositories, and folders of buckets
+mod bucket;
 mod repository;
+
+// Floor: what is stored in repositories
+mod push;
 
 // Floor: without a runtime
 pub mod blocking;
 
+pub use bucket::Bucket;
 pub use client::{Client, OFFLINE, Options};
 pub use digest::Digest;
 pub use download::{bytes, file, pieces, verified_elsewhere};
@@ -84,5 +92,7 @@ pub use masked::{has_login, masked};
 pub use post::{Message, post};
 pub use proxy::Proxy;
 pub use repository::Repository;
+pub use sigv4::Credentials;
 pub use sink::Sink;
+pub use upload::Content;
 pub use want::{LONGEST_WAIT, Method, Pace, Patience, Room, Want};

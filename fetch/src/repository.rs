@@ -15,10 +15,10 @@ use crate::want::{Patience, Want};
 pub struct Repository {
     registry: String,
     name: String,
-    base: String,
+    pub(crate) base: String,
     /// The value of the header.
     authorization: Option<String>,
-    patience: Option<Patience>,
+    pub(crate) patience: Option<Patience>,
 }
 
 /// A token is a secret.
@@ -28,7 +28,7 @@ impl std::fmt::Debug for Repository {
     }
 }
 
-type Headers = Vec<(String, String)>;
+pub(crate) type Headers = Vec<(String, String)>;
 
 impl Repository {
     /// The repository of this name at a registry, `HOST[:PORT]`.
@@ -107,7 +107,7 @@ impl Repository {
     }
 
     /// Sends a request; if the registry refuses it, gets what it asks for, and repeats the request.
-    async fn authorized<T>(
+    pub(crate) async fn authorized<T>(
         &mut self,
         client: &Client,
         ask: impl AsyncFn(Headers) -> Result<T, Failure>,

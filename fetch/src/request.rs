@@ -54,6 +54,13 @@ impl Address {
     }
 }
 
+impl Address {
+    /// The URL; none if it does not say where the request goes.
+    pub(crate) fn into_url(self) -> Option<Url> {
+        self.target.is_none().then_some(self.url)
+    }
+}
+
 impl From<Url> for Address {
     fn from(url: Url) -> Self {
         Self::with_login(url, None)

@@ -14,7 +14,7 @@ use crate::identity::Role;
 use crate::partition::Partition;
 use crate::percent;
 use crate::request::{Address, Request, header, small};
-use crate::sigv4::{self, sign};
+use crate::sigv4::{self, EMPTY, sign};
 use crate::want::Method;
 
 /// The header with the region of a bucket, which S3 sends with every response.
@@ -55,7 +55,13 @@ impl Object {
         }
     }
 
-    async fn make_request(&mut self, client: &Client) -> Result<Request, Ending> {
+    /// A request for the object, or one that stores content of the hash `payload` in its place.
+    pub(crate) async fn make_request(
+        &mut self,
+        client: &Client,
+        method: &str,
+        payload: &str,
+    ) -> Result<Request, Ending> {
         let mut role = client.cloud.role().await?;
         if self.anonymous {
             role.credentials = None;
@@ -78,11 +84,12 @@ impl Object {
                 .port()
                 .map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
             let request = sigv4::Request {
-                method: "GET",
+                method,
                 host: &host,
                 path,
                 query: &query,
                 headers: &[],
+                payload,
             };
             for (name, value) in sign(&request, credentials, &region, SystemTime::now()) {
                 let (name, value) = header(name, &value)?;
@@ -129,6 +136,9 @@ impl Object {
             Place::Point(_, _, region) => return Ok(region.clone()),
             Place::Bucket(bucket, hint) => (bucket, *hint),
         };
+        if let Some(region) = &client.cloud.endpoints.s3_region {
+            return Ok(region.clone());
+        }
         let mut known = client.cloud.regions.lock().await;
         if let Some(region) = known.get(bucket) {
             return Ok(region.clone());
@@ -156,7 +166,7 @@ impl Object {
 
 impl HttpSource for Object {
     fn request<'a>(&'a mut self, client: &'a Client) -> Requesting<'a> {
-        Box::pin(self.make_request(client))
+        Box::pin(self.make_request(client, "GET", EMPTY))
     }
 
     // A role that may not read a bucket must not prevent this machine from reading public objects.

@@ -2,6 +2,7 @@
 //!
 //! <https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html>
 
+use std::fmt;
 use std::time::SystemTime;
 
 use data_encoding::HEXLOWER;
@@ -9,18 +10,27 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::{Digest as _, Sha256};
 
 /// SHA-256 of empty content, as a GET has.
-const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+pub(crate) const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-/// Temporary or lasting credentials.
-#[derive(Clone)]
-pub(crate) struct Credentials {
-    pub(crate) key: String,
-    pub(crate) secret: String,
+/// Temporary or lasting credentials of a bucket's users.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The id of the access key.
+    pub key: String,
+    /// The secret access key.
+    pub secret: String,
     /// The session token of temporary ones.
-    pub(crate) token: Option<String>,
+    pub token: Option<String>,
 }
 
-/// The signed parts of a request without content.
+/// Without the secrets.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Credentials").field(&self.key).finish()
+    }
+}
+
+/// The signed parts of a request.
 pub(crate) struct Request<'a> {
     pub(crate) method: &'a str,
     /// Host, with its port if that is not the scheme's own.
@@ -31,6 +41,8 @@ pub(crate) struct Request<'a> {
     pub(crate) query: &'a str,
     /// Further headers to sign: names in lower case.
     pub(crate) headers: &'a [(&'a str, &'a str)],
+    /// SHA-256 of the content, hexadecimal; [`EMPTY`] for none. S3 refuses a content of another hash.
+    pub(crate) payload: &'a str,
 }
 
 /// The headers that sign a request to S3 in `region`, valid for a quarter of an hour from `now`.
@@ -43,7 +55,7 @@ pub(crate) fn sign(
     let time = stamp(now);
     let day = &time[..8];
     let mut out = vec![
-        ("x-amz-content-sha256", EMPTY.to_owned()),
+        ("x-amz-content-sha256", request.payload.to_owned()),
         ("x-amz-date", time.clone()),
     ];
     if let Some(token) = &credentials.token {
@@ -60,7 +72,10 @@ pub(crate) fn sign(
         .map(|(name, value)| format!("{name}:{}\n", value.trim()))
         .collect();
     let (method, path, query) = (request.method, request.path, request.query);
-    let canonical = format!("{method}\n{path}\n{query}\n{headers}\n{names}\n{EMPTY}");
+    let canonical = format!(
+        "{method}\n{path}\n{query}\n{headers}\n{names}\n{}",
+        request.payload
+    );
     let scope = format!("{day}/{region}/s3/aws4_request");
     let digest = HEXLOWER.encode(&Sha256::digest(canonical.as_bytes()));
     let text = format!("AWS4-HMAC-SHA256\n{time}\n{scope}\n{digest}");
@@ -137,6 +152,7 @@ mod tests {
                 path,
                 query,
                 headers,
+                payload: EMPTY,
             };
             let signed = sign(&request, &credentials, "us-east-1", now);
             let (_, authorization) = signed.last().unwrap();
@@ -145,6 +161,36 @@ mod tests {
                 "{authorization}"
             );
         }
+    }
+
+    /// The example of AWS's documentation for an object that is stored.
+    #[test]
+    fn content_is_signed_by_its_hash() {
+        let credentials = Credentials {
+            key: "AKIAIOSFODNN7EXAMPLE".to_owned(),
+            secret: "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY".to_owned(),
+            token: None,
+        };
+        let request = Request {
+            method: "PUT",
+            host: "examplebucket.s3.amazonaws.com",
+            path: "/test%24file.text",
+            query: "",
+            headers: &[
+                ("date", "Fri, 24 May 2013 00:00:00 GMT"),
+                ("x-amz-storage-class", "REDUCED_REDUNDANCY"),
+            ],
+            payload: "44ce7dd67c959e0d3524ffac1771dfbba87d2b6b4b4e99e42034a8b803f8b072",
+        };
+        let now = UNIX_EPOCH + Duration::from_secs(1_369_353_600);
+        let signed = sign(&request, &credentials, "us-east-1", now);
+        let signature = "98ad721746da40c64f1a55b78f14c238d841ea1380cd77a1b5971af0ece108bd";
+        let (_, authorization) = signed.last().unwrap();
+        assert!(
+            authorization.ends_with(&format!("Signature={signature}")),
+            "{authorization}"
+        );
+        assert!(!format!("{credentials:?}").contains("MDENG"));
     }
 
     #[test]
@@ -160,6 +206,7 @@ mod tests {
             path: "/",
             query: "",
             headers: &[],
+            payload: EMPTY,
         };
         let signed = sign(&request, &credentials, "r", UNIX_EPOCH);
         assert!(signed.contains(&("x-amz-security-token", "T".to_owned())));
