@@ -28,6 +28,10 @@ generated-long:
 own-programs:
     cargo test --release --test build -- --ignored compiled_from_their_modules
 
+# Whole builds that share their results through a registry and a bucket on loopback: minutes.
+share-long:
+    cargo test --release --test share -- --ignored
+
 # What CI runs.
 ci:
     .ci/run

@@ -17,3 +17,6 @@ pub(crate) mod cluster;
 
 // Floor: commands about releases of Kubernetes
 pub(crate) mod release;
+
+// Floor: commands about farms
+pub(crate) mod farm;

@@ -22,6 +22,12 @@ pub mod node_files;
 pub mod debian;
 pub mod oci;
 
+// Floor: files that machines share
+pub mod store;
+
+// Floor: steps that machines share
+pub mod share;
+
 // Floor: the recipe
 pub mod recipe;
 
@@ -49,6 +55,9 @@ pub mod compare;
 
 // Floor: clusters of nodes
 pub mod cluster;
+
+// Floor: builds in a cluster
+pub mod farm;
 
 // Floor: the line
 pub mod doctor;

@@ -88,6 +88,17 @@ pub fn pin(session: &Session, recipe: Recipe, mode: Mode) -> Result<LockedRecipe
     pin_as(session, recipe, wish)
 }
 
+/// Whether a recipe's lock is there and fits it.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn is_current(recipe: &Recipe) -> Result<bool> {
+    let wanted = Digests::of(&recipe.lock_request())?;
+    let known = file::read(&recipe.lock_path())?;
+    // The tools of another version of Slipway are chosen for a build alone.
+    Ok(known.is_some_and(|known| known.recipe_digest == wanted.recipe))
+}
+
 /// How a lock is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish<'a> {

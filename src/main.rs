@@ -13,7 +13,7 @@ use slipway::host::preflight::{self, Refusal};
 use slipway::recipe::Mistakes;
 
 use cli::arguments::{self, Cli, Command, PxeCommand};
-use cli::{cluster, commands, manual, release, signals};
+use cli::{cluster, commands, farm, manual, release, signals};
 
 /// Exit code: the work failed.
 const FAILURE: u8 = 1;
@@ -96,6 +96,7 @@ fn dispatch(cli: Cli, entered: Result<(), Refusal>, interrupt: &Interrupt) -> Re
             commands::pxe_serve(&folder, listen, interrupt)
         }
         Command::Cluster(command) => cluster::run(&command, output, interrupt),
+        Command::Farm(command) => farm::run(&command, &output),
         Command::Release(command) => release::run(&command, output, interrupt),
         Command::Cache(command) => commands::cache(&command, output),
         Command::Doctor => commands::doctor(entered, output, interrupt),

@@ -63,6 +63,20 @@ pub struct Built {
 /// # Errors
 /// The recipe's mistakes (as [`recipe::Mistakes`]), or the step that failed.
 pub fn build(session: &Session, request: &Request) -> Result<Built> {
+    let built = line(session, request);
+    // Also what a failed build has made is of use to the next one, on whatever machine.
+    if let Some(shared) = session
+        .cache
+        .shared()
+        .filter(|_| !session.interrupt.requested())
+    {
+        shared.finish();
+    }
+    built
+}
+
+/// The line: each step takes the products before it.
+fn line(session: &Session, request: &Request) -> Result<Built> {
     let recipe = recipe::load_as(&request.recipe, &request.choice)?;
     let locked = lock::pin(session, recipe, request.lock)?;
     locked.check_offline(session, Wanted::Build)?;
@@ -91,7 +105,11 @@ pub fn build(session: &Session, request: &Request) -> Result<Built> {
 /// Everything of an image that is in the cache.
 fn make(session: &Session, locked: LockedRecipe) -> Result<Image> {
     locked.fetch_files(session)?;
-    let tools = tools::install(session, "tools", &locked.fetch(session, SET_TOOLS_BUILD)?)?;
+    let tools = tools::install(
+        session,
+        "tools",
+        &locked.packages(session, SET_TOOLS_BUILD)?,
+    )?;
     let (rootfs, kernel) = side_by_side(
         || rootfs::install(session, &locked),
         || {
@@ -209,6 +227,6 @@ fn side_by_side<A, B: Send>(
 /// # Errors
 /// If its packages cannot be fetched or unpacked.
 pub fn tools_run(session: &Session, locked: &LockedRecipe) -> Result<Tools> {
-    let debs = locked.fetch(session, SET_TOOLS_RUN)?;
+    let debs = locked.packages(session, SET_TOOLS_RUN)?;
     tools::install(session, SET_TOOLS_RUN, &debs)
 }

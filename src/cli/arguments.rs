@@ -7,6 +7,7 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{Args, Parser, Subcommand, ValueHint, value_parser};
 use slipway::host::cache::{Cache, Limit};
@@ -15,6 +16,8 @@ use slipway::host::local_files::LocalFiles;
 use slipway::host::progress::{Kind, Progress};
 use slipway::host::session::Session;
 use slipway::recipe::Mistakes;
+use slipway::share::remote::RemoteCache;
+use slipway::share::settings::Settings;
 use slipway::vm::accel::Choice;
 use slipway::vm::machine::Forward;
 use slipway::vm::machine::disk::Bus;
@@ -22,10 +25,12 @@ use slipway::vm::preflight::{LEAST_MEMORY, MOST_CPUS};
 use slipway::vm::run;
 
 pub(crate) mod cluster;
+pub(crate) mod farm;
 mod recipe;
 pub(crate) mod release;
 
 use cluster::ClusterCommand;
+use farm::FarmCommand;
 pub(crate) use recipe::{
     BuildArgs, CheckArgs, ChoiceArgs, DiffArgs, LockArgs, NewArgs, OutArgs, given_or_only,
 };
@@ -43,6 +48,13 @@ Environment:
   SLIPWAY_CACHE           folder of the cache [default: ~/.cache/slipway]
   SLIPWAY_CACHE_SIZE      its limit, as 20G, or none [default: 20G, or half of
                           a smaller disk]
+  SLIPWAY_REMOTE_CACHE    store of results that machines share
+  SLIPWAY_REMOTE_CACHE_KEYS, SLIPWAY_REMOTE_CACHE_SIGNING_KEY
+                          public keys that count; file of this machine's own
+  SLIPWAY_SETTINGS        settings [default: ~/.config/slipway/settings.toml]
+  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
+  AWS_ENDPOINT_URL_S3, AWS_REGION
+                          how s3:// is asked
   SLIPWAY_DEBIAN_MIRROR, SLIPWAY_DEBIAN_SECURITY_MIRROR
                           archives, if a recipe names none [default: apt's]
   SLIPWAY_DEBIAN_SNAPSHOT archive of old files [default: on the mirror's server]
@@ -107,6 +119,9 @@ pub(crate) struct Output {
     /// default
     #[arg(long, global = true, value_name = "SIZE")]
     pub cache_size: Option<Limit>,
+    /// The remote cache, oci://, s3:// or file:///, in place of SLIPWAY_REMOTE_CACHE and the settings; empty for none
+    #[arg(long, global = true, value_name = "URL")]
+    pub remote_cache: Option<String>,
     /// How many threads unpack, hash and compress; default: one for each processor
     #[arg(short, long, global = true, value_name = "N", value_parser = value_parser!(u16).range(1..))]
     pub jobs: Option<u16>,
@@ -153,7 +168,15 @@ impl Output {
 
     /// A session with this progress display, without an interrupt.
     pub(crate) fn session_of(&self, kind: Kind) -> anyhow::Result<Session> {
-        Ok(Session::new(self.cache()?, Progress::new(kind)))
+        let settings = Settings::read(self.remote_cache.as_deref())?;
+        let mut session = Session::new(self.cache()?, Progress::new(kind));
+        session.site = settings.fetch_options();
+        if let Some(remote) = settings.remote {
+            let scratch = session.cache.root().to_owned();
+            let shared = RemoteCache::open(remote, &session.fetch_options(), &session.progress, &scratch)?;
+            session.cache.share(Some(Arc::new(shared)));
+        }
+        Ok(session)
     }
 
     /// The cache of these options.
@@ -200,6 +223,9 @@ pub(crate) enum Command {
     /// Make a Kubernetes cluster, its nodes' configs and its administrator's access, and run it on this host
     #[command(subcommand)]
     Cluster(ClusterCommand),
+    /// Build many recipes side by side in a cluster
+    #[command(subcommand)]
+    Farm(FarmCommand),
     /// Add versions of Kubernetes to the release table, and look at it
     #[command(subcommand)]
     Release(ReleaseCommand),
@@ -313,9 +339,10 @@ impl Command {
             Self::Timeline(args) => args.from.is_dir(),
             Self::Diff(args) => !args.no_files,
             // What programs in a namespace made belongs to its users, whom only it can remove.
-            Self::Cache(command) => !matches!(command, CacheCommand::Show),
+            Self::Cache(command) => matches!(command, CacheCommand::Prune { .. }),
             Self::Check(..)
             | Self::Completions { .. }
+            | Self::Farm(_)
             | Self::Ignition { .. }
             | Self::Inspect { .. }
             | Self::Manual { .. }
@@ -495,6 +522,15 @@ pub(crate) enum CacheCommand {
         /// Only say what would be removed
         #[arg(long)]
         dry_run: bool,
+    },
+    /// Make a key that signs results for a remote cache: write it to FILE, print the public key
+    Keygen {
+        /// The secret key's file, which must not exist; only its owner can read it
+        #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+        file: PathBuf,
+        /// The key's name, for people [default: the file's name]
+        #[arg(long)]
+        name: Option<String>,
     },
 }
 

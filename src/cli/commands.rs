@@ -22,6 +22,7 @@ use slipway::lock::{self, LockedRecipe, Mode};
 use slipway::publish::page::Page;
 use slipway::recipe::node_config;
 use slipway::recipe::{self, Choice, Platform, SET_TOOLS_BUILD};
+use slipway::share::keys::SecretKey;
 use slipway::vm::machine::disk::Bus;
 use slipway::vm::{demo, disks, pxe, run, timeline};
 use slipway::{artifact, compare, doctor, inspect, pipeline};
@@ -45,7 +46,7 @@ pub(crate) fn build(args: &BuildArgs, output: Output, interrupt: &Interrupt) -> 
         return plan(args, path, &choices, output);
     }
     let mut session = output.session(interrupt)?;
-    session.offline = args.offline;
+    session.set_offline(args.offline);
     let progress = &session.progress;
     let mut told = Vec::new();
     let (mut folders, mut removed) = (String::new(), String::new());
@@ -133,7 +134,7 @@ pub(crate) fn new(args: &NewArgs, output: Output) -> Result<ExitCode> {
 /// Prints what a build would fetch, run and write.
 fn plan(args: &BuildArgs, path: &Path, choices: &[Choice], output: Output) -> Result<ExitCode> {
     let mut session = output.session_of(Kind::Quiet)?;
-    session.offline = args.offline;
+    session.set_offline(args.offline);
     let mut looking = Session::new(output.cache()?.look_only(), session.progress.clone());
     looking.offline = true;
     let mut told = Vec::new();
@@ -222,7 +223,7 @@ pub(crate) fn lock(args: &LockArgs, output: Output, interrupt: &Interrupt) -> Re
     }
     let old = args.diff.as_deref().map(lock::read).transpose()?;
     let mut session = output.session(interrupt)?;
-    session.offline = args.offline;
+    session.set_offline(args.offline);
     let renewed = args.renewed();
     let (mut told, mut text) = (Vec::new(), String::new());
     for recipe in recipes {
@@ -248,7 +249,8 @@ pub(crate) fn lock(args: &LockArgs, output: Output, interrupt: &Interrupt) -> Re
             text += &summary(&locked);
             if let (Some(folder), Some((count, size))) = (&args.vendor, vendored) {
                 let size = progress::bytes(size);
-                text += &format!("{}: {count} files, {size}\n", folder.display());
+                let place = folder.display();
+                text += &format!("{place}: {count} files, {size}\n");
             }
         }
     }
@@ -380,8 +382,12 @@ fn carried_tools(session: &Session) -> Result<Tools> {
 }
 
 pub(crate) fn cache(command: &CacheCommand, output: Output) -> Result<ExitCode> {
-    let cache = output.cache()?;
+    let cache = match command {
+        CacheCommand::Keygen { file, name } => return keygen(file, name.as_deref(), &output),
+        CacheCommand::Show | CacheCommand::Prune { .. } => output.cache()?,
+    };
     match command {
+        CacheCommand::Keygen { .. } => {}
         CacheCommand::Show => show_cache(&cache, output.json)?,
         CacheCommand::Prune { unused, dry_run } => {
             let unused = Duration::from_secs(unused.saturating_mul(24 * 3600));
@@ -441,6 +447,18 @@ fn by_kind(entries: &[Entry]) -> String {
         format!("{kind:<20} {count:>5}  {:>10}\n", progress::bytes(size))
     });
     lines.collect()
+}
+
+/// Makes a key of a remote cache.
+fn keygen(file: &Path, name: Option<&str>, output: &Output) -> Result<ExitCode> {
+    let stem = file.file_stem().and_then(|stem| stem.to_str());
+    let name = name.or(stem).context("the key has no name")?;
+    let public = SecretKey::create(name, file)?.public()?.to_string();
+    match output.json {
+        true => arguments::print_json(&serde_json::json!({ "file": file, "public": public }))?,
+        false => arguments::print(&format!("{public}\n"))?,
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn demo(args: &DemoArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {

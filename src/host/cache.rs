@@ -20,7 +20,7 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail};
@@ -43,6 +43,22 @@ const IN_USE: &str = ".slipway-in-use";
 /// Size below which files are hashed anew each time, bytes; reading the stored digest would take as long.
 const SMALL: u64 = 256 << 10;
 
+/// Results that other machines share. None of these fails: what cannot be had is made here.
+pub trait Shared: std::fmt::Debug + Send + Sync {
+    /// Fills an empty folder with the result of a step; whether it did. If not, the folder has anything.
+    fn fetch(&self, step: &str, key: &Key, folder: &Path) -> bool;
+    /// Fetches a file by its SHA-256 and size, both verified; whether it did.
+    fn fetch_file(&self, sha256: &str, size: u64, target: &Path) -> bool;
+    /// Takes the result of a step that was made here. Its folder is not changed any more.
+    fn store(&self, step: &str, key: &Key, folder: PathBuf);
+    /// Takes a file that was made here.
+    fn store_file(&self, sha256: &str, size: u64, file: PathBuf);
+    /// Waits until all that was taken is stored, or cannot be.
+    fn finish(&self);
+    /// Whether it is a folder of this host, so that no request is made.
+    fn is_local(&self) -> bool;
+}
+
 /// The cache's folder, and the steps made by this run.
 #[derive(Debug)]
 pub struct Cache {
@@ -55,6 +71,8 @@ pub struct Cache {
     look_only: bool,
     /// Its size above which [`Cache::bound`] removes entries.
     limit: Limit,
+    /// Asked before a step is made.
+    shared: Option<Arc<dyn Shared>>,
     /// Locked shared by every run: earlier versions removed old entries under an exclusive lock.
     _in_use: File,
 }
@@ -64,7 +82,7 @@ pub struct Cache {
 pub struct Made {
     /// The step's folder. Read-only, because other builds use it too.
     pub path: PathBuf,
-    /// Whether it was in the cache.
+    /// Whether it was in the cache, or among the results that machines share.
     pub hit: bool,
 }
 
@@ -156,6 +174,7 @@ impl Cache {
             uses: Uses::begin(&root)?,
             look_only: false,
             limit: Limit::of_environment(&root)?,
+            shared: None,
             _in_use: in_use,
             root,
         };
@@ -194,6 +213,17 @@ impl Cache {
     fn id_of(&self, path: &Path) -> String {
         let below = path.strip_prefix(&self.root).unwrap_or(path);
         below.to_string_lossy().into_owned()
+    }
+
+    /// Takes results that other machines share, and gives those that are made.
+    pub fn share(&mut self, shared: Option<Arc<dyn Shared>>) {
+        self.shared = shared;
+    }
+
+    /// The results that other machines share.
+    #[must_use]
+    pub fn shared(&self) -> Option<&dyn Shared> {
+        self.shared.as_deref()
     }
 
     /// Records the current use of the download with this SHA-256, so that [`Cache::prune`] keeps it.
@@ -241,16 +271,40 @@ impl Cache {
         }
         let id = format!("{name}-{key}");
         let (lock, _held) = self.lock(&id)?;
-        let made = self.make_locked(&path, &self.root.join("tmp").join(&id), make);
+        let temporary = self.root.join("tmp").join(&id);
+        let make = |folder: &Path| self.fetch_or_make(name, key, folder, make);
+        let made = self.make_locked(&path, &temporary, make);
         fs::remove_file(&lock).with_context(|| format!("removing {}", lock.display()))?;
+        if let (Ok(Made { path, hit: false }), Some(shared)) = (&made, &self.shared) {
+            shared.store(name, key, path.clone());
+        }
         made
+    }
+
+    /// Fills a folder with the result of a step that others have made, or makes it; whether it was there.
+    fn fetch_or_make(
+        &self,
+        name: &str,
+        key: &Key,
+        folder: &Path,
+        make: impl FnOnce(&Path) -> Result<()>,
+    ) -> Result<bool> {
+        if let Some(shared) = &self.shared {
+            if shared.fetch(name, key, folder) {
+                return Ok(true);
+            }
+            remove(folder)?;
+            fs::create_dir(folder)?;
+        }
+        make(folder)?;
+        Ok(false)
     }
 
     fn make_locked(
         &self,
         path: &Path,
         temporary: &Path,
-        make: impl FnOnce(&Path) -> Result<()>,
+        fill: impl FnOnce(&Path) -> Result<bool>,
     ) -> Result<Made> {
         if self.is_whole(path) {
             return Ok(Made {
@@ -261,12 +315,15 @@ impl Cache {
         remove(path)?;
         remove(temporary)?;
         fs::create_dir(temporary)?;
-        if let Err(error) = make(temporary) {
-            if let Err(second) = remove(temporary) {
-                tracing::warn!("after a failed step: {second:#}");
+        let hit = match fill(temporary) {
+            Ok(hit) => hit,
+            Err(error) => {
+                if let Err(second) = remove(temporary) {
+                    tracing::warn!("after a failed step: {second:#}");
+                }
+                return Err(error);
             }
-            return Err(error);
-        }
+        };
         fs::write(temporary.join(MADE), &self.boot)?;
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
@@ -278,7 +335,7 @@ impl Cache {
         }
         Ok(Made {
             path: path.to_owned(),
-            hit: false,
+            hit,
         })
     }
 

@@ -1,6 +1,7 @@
 //! Session: the context of one run of the program: the cache, its progress, and whether it was interrupted.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 
@@ -23,6 +24,21 @@ pub struct Session {
     pub offline: bool,
     /// The logins of servers and registries.
     pub logins: Arc<HostLogins>,
+    /// The machine's own way to servers: credentials, and where the buckets are.
+    pub site: fetch::Options,
+    deferred: Deferred,
+}
+
+type Work = Box<dyn FnOnce(&Session) -> Result<()> + Send>;
+
+/// Work that a step needs only if it is made here.
+#[derive(Default)]
+struct Deferred(Mutex<Vec<Work>>);
+
+impl fmt::Debug for Deferred {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deferred").finish_non_exhaustive()
+    }
 }
 
 impl Session {
@@ -35,6 +51,43 @@ impl Session {
             interrupt: Interrupt::default(),
             offline: false,
             logins: Arc::new(HostLogins::of(Surroundings::here())),
+            site: fetch::Options::default(),
+            deferred: Deferred::default(),
+        }
+    }
+
+    /// Puts work off until a step is made here: with results of other machines there may be none that needs it.
+    pub fn defer(&self, work: impl FnOnce(&Session) -> Result<()> + Send + 'static) {
+        let mut deferred = self
+            .deferred
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        deferred.push(Box::new(work));
+    }
+
+    /// Does what was put off. Every step calls it before it reads a package.
+    ///
+    /// # Errors
+    /// As the work.
+    pub fn do_deferred(&self) -> Result<()> {
+        // Locked until it is done: a step in another thread needs it as much.
+        let mut deferred = self
+            .deferred
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *deferred)
+            .into_iter()
+            .try_for_each(|work| work(self))
+    }
+
+    /// Makes no request, if `offline` is set.
+    pub fn set_offline(&mut self, offline: bool) {
+        self.offline = offline;
+        let is_local = self.cache.shared().is_none_or(|shared| shared.is_local());
+        if offline && !is_local {
+            self.cache.share(None);
         }
     }
 
@@ -43,7 +96,9 @@ impl Session {
     pub fn fetch_options(&self) -> fetch::Options {
         fetch::Options {
             offline: self.offline,
-            ..fetch_options(self.logins.clone())
+            logins: Some(self.logins.clone()),
+            keeps_tls: true,
+            ..self.site.clone()
         }
     }
 

@@ -53,6 +53,7 @@ pub fn generated(
         .finish();
     let step = session.progress.step(name);
     let made = session.cache.step("generated", &key, |folder| {
+        session.do_deferred()?;
         step.note("installing a second time, to compare");
         let place = folder.join("second");
         fs::create_dir(&place)?;

@@ -56,6 +56,7 @@ pub fn install(session: &Session, name: &str, debs: &[Deb], options: &Options) -
     let key = key(&debs, options);
     let step = session.progress.step(name);
     let made = session.cache.step("rootfs", &key, |folder| {
+        session.do_deferred()?;
         make(folder, &debs, options, configure::HOST, &step)
     })?;
     let rootfs = Rootfs::open(

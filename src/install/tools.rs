@@ -40,6 +40,7 @@ pub fn install(session: &Session, name: &str, debs: &[Deb]) -> Result<Tools> {
     let key = key.finish();
     let step = session.progress.step(name);
     let made = session.cache.step("tools", &key, |folder| {
+        session.do_deferred()?;
         let root = folder.join("tree");
         unpack_only(&debs, &root)?;
         for (path, content) in [

@@ -17,6 +17,7 @@ use crate::format::time::rfc3339;
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::recipe::Recipe;
+use crate::store::{Haste, Store};
 
 /// Parallel downloads. Mirrors allow this many, and more are not faster.
 const AT_ONCE: usize = 8;
@@ -31,7 +32,7 @@ pub struct LockedRecipe {
 }
 
 impl LockedRecipe {
-    /// The URL below which the lock's files are by their hashes, if `slipway lock --vendor` made such a folder.
+    /// The address of the lock's own store, if `slipway lock --vendor` made one.
     pub(super) fn vendor(&self) -> Option<String> {
         let vendor = self.lock.vendor.as_ref()?;
         if vendor.contains("://") {
@@ -39,6 +40,20 @@ impl LockedRecipe {
         }
         let folder = std::path::absolute(self.recipe.folder().join(vendor)).ok()?;
         Some(format!("{SCHEME}{}", folder.display()))
+    }
+
+    /// The packages of a set for steps, which call [`Session::do_deferred`] before they read one: with results of other machines a
+    /// package is fetched only if a step is made here.
+    ///
+    /// # Errors
+    /// As [`LockedRecipe::fetch`].
+    pub fn packages(&self, session: &Session, set: &str) -> Result<Vec<Deb>> {
+        if session.cache.shared().is_none() {
+            return self.fetch(session, set);
+        }
+        let (locked, name) = (self.clone(), set.to_owned());
+        session.defer(move |session| locked.fetch(session, &name).map(drop));
+        debs(session, &self.lock, set)
     }
 
     /// The packages of a set as files; those that are not in the cache are fetched.
@@ -73,7 +88,18 @@ impl LockedRecipe {
     }
 }
 
-/// [`LockedRecipe::fetch`] from these mirrors and snapshots, and before them from files by their hashes below `vendor`; `mirrors` is called only if a package must be fetched.
+/// The packages of a set with their paths in the cache, there or not.
+fn debs(session: &Session, lock: &Lock, set: &str) -> Result<Vec<Deb>> {
+    let packages = lock.sets.get(set);
+    let packages = packages.with_context(|| format!("the lock has no set {set}"))?;
+    let deb = |package: &LockedPackage| Deb {
+        package: package.clone(),
+        path: session.cache.object(&package.sha256),
+    };
+    Ok(packages.iter().map(deb).collect())
+}
+
+/// [`LockedRecipe::fetch`] from these mirrors and snapshots, and before them from the store `vendor`; `mirrors` is called only if a package must be fetched.
 fn fetch_from(
     session: &Session,
     mirrors: impl FnOnce() -> Result<Mirrors>,
@@ -81,18 +107,8 @@ fn fetch_from(
     lock: &Lock,
     set: &str,
 ) -> Result<Vec<Deb>> {
-    let packages = lock
-        .sets
-        .get(set)
-        .with_context(|| format!("the lock has no set {set}"))?;
+    let debs = debs(session, lock, set)?;
     let step = session.progress.step(&format!("fetch {set}"));
-    let debs: Vec<Deb> = packages
-        .iter()
-        .map(|package| Deb {
-            package: package.clone(),
-            path: session.cache.object(&package.sha256),
-        })
-        .collect();
     // A file gets this name only after its digest was verified.
     let missing: Vec<&Deb> = debs
         .iter()
@@ -100,10 +116,10 @@ fn fetch_from(
             std::fs::metadata(&deb.path).map_or(true, |found| found.len() != deb.package.size)
         })
         .collect();
-    for package in packages {
-        session.cache.use_object(&package.sha256);
+    for deb in &debs {
+        session.cache.use_object(&deb.package.sha256);
     }
-    let size = packages.iter().map(|package| package.size).sum();
+    let size = debs.iter().map(|deb| deb.package.size).sum();
     if missing.is_empty() {
         step.hit(Some(size));
         return Ok(debs);
@@ -149,7 +165,7 @@ pub(super) fn try_to_fetch(
         let there = std::fs::metadata(&deb.path).is_ok_and(|found| found.len() == package.size);
         let fetched = match there {
             true => Ok(()),
-            false => fetch_one(&files, &deb, &places, step),
+            false => fetch_one((&files, None), &deb, &places, step),
         };
         match fetched {
             Ok(()) => debs.push(deb),
@@ -164,7 +180,7 @@ pub(super) fn try_to_fetch(
 /// Base URLs by archive, in the order of the attempts.
 #[derive(Default)]
 struct Places {
-    /// The URL below which files are by their hashes, which is asked first.
+    /// The store of files by their hashes, which is asked first.
     vendor: Option<String>,
     /// How servers are asked.
     options: fetch::Options,
@@ -213,6 +229,12 @@ impl Places {
         })
     }
 
+    /// The lock's own store, if it has one.
+    fn open_vendor(&self) -> Result<Option<Store>> {
+        let open = |url: &String| Store::open(url, &self.options, Haste::Patient);
+        self.vendor.as_ref().map(open).transpose()
+    }
+
     fn urls(&self, package: &LockedPackage) -> Vec<String> {
         if package.archive == DEBS {
             return self
@@ -240,11 +262,12 @@ fn fetch_all(missing: &[&Deb], places: &Places, step: &Step) -> Result<()> {
     order.sort_by_key(|deb| std::cmp::Reverse(deb.package.size));
     let work = || -> Result<()> {
         let files = Files::new(&places.options)?;
+        let mut vendor = places.open_vendor()?;
         while let Some(deb) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
             if broken.load(Ordering::Relaxed) {
                 break;
             }
-            if let Err(failure) = fetch_one(&files, deb, places, step) {
+            if let Err(failure) = fetch_one((&files, vendor.as_mut()), deb, places, step) {
                 // A missing package does not affect the others; a mirror that does not answer does.
                 broken.fetch_or(
                     matches!(failure, Failure::Unreachable { .. } | Failure::Disk { .. }),
@@ -297,8 +320,13 @@ fn describe(package: &LockedPackage, failure: &Failure) -> String {
     format!("{} {}: {failure}{remedy}", package.name, package.version)
 }
 
-/// Tries the URLs in order. Returns the error of the first archive, unless the disk fails or the folder by hashes is damaged.
-fn fetch_one(files: &Files, deb: &Deb, places: &Places, step: &Step) -> Result<(), Failure> {
+/// Tries the URLs in order. Returns the error of the first archive, unless the disk fails or the lock's own store is damaged.
+fn fetch_one(
+    (files, vendor): (&Files, Option<&mut Store>),
+    deb: &Deb,
+    places: &Places,
+    step: &Step,
+) -> Result<(), Failure> {
     let disk = |source| Failure::Disk {
         path: deb.path.clone(),
         source,
@@ -313,11 +341,12 @@ fn fetch_one(files: &Files, deb: &Deb, places: &Places, step: &Step) -> Result<(
             let wanted = (url, package.size, digest);
             files.file(wanted, &deb.path, &|bytes| step.advance(bytes))
         };
-        if let Some(vendor) = &places.vendor {
-            match fetch(&format!("{vendor}/{}", files::by_hash(&package.sha256))) {
+        if let Some(vendor) = vendor {
+            let on_bytes = |bytes| step.advance(bytes);
+            match vendor.get(&package.sha256, package.size, &deb.path, &on_bytes) {
                 Ok(()) => return Ok(()),
                 Err(failure) if files::is_elsewhere(&failure) => {}
-                // Other bytes in the user's own folder are for the user to see.
+                // Other bytes in the user's own store are for the user to see.
                 Err(failure) => return Err(failure),
             }
         }

@@ -30,7 +30,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::fetching::LockedRecipe;
 use super::file::{Lock, LockedFrom, LockedProgram};
-use super::objects::bring_program as bring;
+use super::objects::{bring_program as bring, is_compiled};
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::recipe::{ContainerImage, KubeletRequest, KubeletSource, Mistake, Recipe, SET_TOOLS_GO};
@@ -383,11 +383,15 @@ fn obtain_one(
     let step = session.progress.step(name);
     let path = session.cache.object(&program.sha256);
     let hit = fs::metadata(&path).is_ok_and(|found| found.len() == program.size);
-    if !hit
-        && !bring(session, locked, (name, program), &|bytes| {
+    // What a server has is not for the machines to share.
+    let shared = session.cache.shared().filter(|_| is_compiled(program));
+    let fetch_shared =
+        || shared.is_some_and(|shared| shared.fetch_file(&program.sha256, program.size, &path));
+    let is_here =
+        hit || bring(session, locked, (name, program), &|bytes| {
             step.advance(bytes)
-        })?
-    {
+        })? || fetch_shared();
+    if !is_here {
         let about = || format!("getting the locked {name} {}", program.version);
         match &program.source {
             LockedFrom::Release { url } | LockedFrom::Archive { url, .. } => {
@@ -419,6 +423,9 @@ fn obtain_one(
         .with_context(about)?;
     }
     session.cache.use_object(&program.sha256);
+    if let Some(shared) = shared {
+        shared.store_file(&program.sha256, program.size, path.clone());
+    }
     step.done(hit, Some(program.size));
     Ok(Program {
         version: program.version.clone(),

@@ -5,17 +5,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
-use fetch::Digest;
-
 use super::fetching::LockedRecipe;
 use super::file::{LockedFrom, LockedProgram};
-use crate::debian::files::{self, Files, SCHEME};
+use crate::debian::files::{self, SCHEME};
 use crate::host::cache::Cache;
 use crate::host::progress::bytes;
 use crate::host::session::Session;
 use crate::oci::{self, Reference};
 use crate::recipe::{Download, PrebuiltFrom, SET_TOOLS_GO, SET_TOOLS_RUN, TreeFrom};
+use crate::store::{Haste, Store};
+use anyhow::{Context as _, Result, bail};
 
 /// Size limit of a file whose size the lock does not have, bytes.
 const LIMIT: u64 = 4 << 30;
@@ -160,7 +159,8 @@ pub(super) fn of_download(file: &Download) -> Object {
     }
 }
 
-const fn is_compiled(program: &LockedProgram) -> bool {
+/// Whether a program is compiled, which takes minutes.
+pub(super) const fn is_compiled(program: &LockedProgram) -> bool {
     matches!(
         program.source,
         LockedFrom::GoModule { .. } | LockedFrom::KubeletModule
@@ -248,16 +248,16 @@ pub(super) fn bring(
     if object.is_in(&session.cache) {
         return Ok(true);
     }
-    let (Some(vendor), Some(digest)) = (locked.vendor(), Digest::sha256(&object.sha256)) else {
+    let Some(vendor) = locked.vendor() else {
         return Ok(false);
     };
-    let url = format!("{vendor}/{}", files::by_hash(&object.sha256));
+    let mut store = Store::open(&vendor, &session.fetch_options(), Haste::Patient)?;
     let path = session.cache.object(&object.sha256);
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    let wanted = (url.as_str(), object.size.unwrap_or(LIMIT), digest);
-    match Files::new(&session.fetch_options())?.file(wanted, &path, on_bytes) {
+    let most = object.size.unwrap_or(LIMIT);
+    match store.get(&object.sha256, most, &path, on_bytes) {
         Ok(()) => Ok(true),
         Err(failure) if files::is_elsewhere(&failure) => Ok(false),
         Err(failure) => Err(failure).with_context(|| format!("taking {}", object.name)),

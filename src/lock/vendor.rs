@@ -1,29 +1,36 @@
-//! The lock's own folder: all its files by their hashes, which builds take before they ask a server.
+//! The lock's own store: all its files by their hashes, which builds take before they ask a server. A folder, a bucket or a
+//! repository of a registry.
 
-use std::fs::{self, File};
-use std::io::{Read as _, Write as _};
+use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use data_encoding::HEXLOWER;
 use sha2::Digest as _;
 
 use super::fetching::LockedRecipe;
-use super::objects::{Wanted, bring_image, of_lock, references};
+use super::objects::{self, Wanted, bring_image, of_lock, references};
 use super::{file, kubelet};
-use crate::debian::files::by_hash;
-use crate::format::digest;
-use crate::host::atomic_file;
+use crate::debian::files::SCHEME;
+use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::oci::{self, Reference};
+use crate::store::{Haste, Object, Store};
 
-/// Writes all files of a lock to `folder`, each below its hash, and makes it the lock's own: those that the cache lacks are fetched.
-/// Gives their number and size in bytes.
+/// Files that are sent at once.
+const AT_ONCE: usize = 8;
+
+/// Writes all files of a lock to `to`, a folder or the address of a store, each under its hash, and makes it the lock's own: those that
+/// the cache lacks are fetched. Gives their number and size in bytes.
 ///
 /// # Errors
 /// If a file cannot be had, all of a set or an image at once, or cannot be written. The lock is then as it was.
-pub fn write(session: &Session, locked: &mut LockedRecipe, folder: &Path) -> Result<(usize, u64)> {
-    let about = || format!("writing {}", folder.display());
+pub fn write(session: &Session, locked: &mut LockedRecipe, to: &Path) -> Result<(usize, u64)> {
+    let about = || format!("writing {}", fetch::shown(&to.to_string_lossy()));
+    let target = Target::of(session, to).with_context(about)?;
     locked.check_offline(session, Wanted::All)?;
     let architecture = locked.recipe.image.architecture.debian();
     for set in locked.lock.sets.keys() {
@@ -40,17 +47,128 @@ pub fn write(session: &Session, locked: &mut LockedRecipe, folder: &Path) -> Res
     }
     let objects = of_lock(session, locked, Wanted::All)?;
     let step = session.progress.step("vendor");
-    let mut size = 0;
-    for object in &objects {
-        let path = folder.join(by_hash(&object.sha256));
-        let from = session.cache.object(&object.sha256);
-        size += keep(&from, &path, &object.sha256)
-            .with_context(|| format!("taking {}", object.name))?;
-    }
-    locked.lock.vendor = Some(recorded(locked.recipe.folder(), folder).with_context(about)?);
+    let written = target.write(session, &objects, &step).with_context(about)?;
+    let size = written.iter().map(|object| object.size).sum();
+    locked.lock.vendor = Some(
+        target
+            .recorded(locked.recipe.folder())
+            .with_context(about)?,
+    );
     file::write(&locked.recipe.lock_path(), &locked.lock)?;
     step.made(Some(size));
-    Ok((objects.len(), size))
+    Ok((written.len(), size))
+}
+
+/// Where the files go.
+struct Target {
+    /// The address of the store.
+    url: String,
+    /// The folder, if it is one.
+    folder: Option<PathBuf>,
+    options: fetch::Options,
+}
+
+impl Target {
+    fn of(session: &Session, to: &Path) -> Result<Self> {
+        let options = session.fetch_options();
+        let target = match to.to_str() {
+            Some(url) if url.contains("://") => Self {
+                url: url.trim_end_matches('/').to_owned(),
+                folder: None,
+                options,
+            },
+            _ => Self {
+                url: format!("{SCHEME}{}", std::path::absolute(to)?.display()),
+                folder: Some(to.to_owned()),
+                options,
+            },
+        };
+        let store = target.open()?;
+        ensure!(
+            store.is_writable(),
+            "it is a server's, which is only read; expected a folder, oci:// or s3://"
+        );
+        Ok(target)
+    }
+
+    fn open(&self) -> Result<Store> {
+        Store::open(&self.url, &self.options, Haste::Patient)
+    }
+
+    /// Writes the files, and a note that names them all: what no note names, a registry collects.
+    fn write(
+        &self,
+        session: &Session,
+        objects: &[objects::Object],
+        step: &Step,
+    ) -> Result<Vec<Object>> {
+        let written = self.write_files(session, objects, step)?;
+        if self.folder.is_none() {
+            let list: Vec<&str> = written.iter().map(|file| file.sha256.as_str()).collect();
+            let sum = HEXLOWER.encode(&sha2::Sha256::digest(list.join("\n")));
+            self.open()?
+                .put_note(&format!("lock-{sum}"), "the files of a lock", &written)?;
+        }
+        Ok(written)
+    }
+
+    fn write_files(
+        &self,
+        session: &Session,
+        objects: &[objects::Object],
+        step: &Step,
+    ) -> Result<Vec<Object>> {
+        let next = AtomicUsize::new(0);
+        let failures = Mutex::new(Vec::new());
+        let files = objects.iter().map(|object| {
+            let path = session.cache.object(&object.sha256);
+            let size = fs::metadata(&path)
+                .with_context(|| format!("taking {}", object.name))?
+                .len();
+            let sha256 = object.sha256.clone();
+            Ok((object, Object { sha256, size }, path))
+        });
+        let files = files.collect::<Result<Vec<_>>>()?;
+        step.total(files.iter().map(|(_, file, _)| file.size).sum());
+        let work = || -> Result<()> {
+            let mut store = self.open()?;
+            while let Some((object, file, path)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if let Err(error) = store.put(file, path) {
+                    next.store(files.len(), Ordering::Relaxed);
+                    let mut failures = failures
+                        .lock()
+                        .unwrap_or_else(std::sync::PoisonError::into_inner);
+                    failures.push(format!("taking {}: {error:#}", object.name));
+                }
+                step.advance(file.size);
+            }
+            Ok(())
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = (0..AT_ONCE.min(files.len()))
+                .map(|_| scope.spawn(work))
+                .collect();
+            threads.into_iter().try_for_each(|thread| {
+                let done = thread.join();
+                done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+        })?;
+        let failures = failures
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !failures.is_empty() {
+            bail!("{}", failures.join("\n"));
+        }
+        Ok(files.into_iter().map(|(_, file, _)| file).collect())
+    }
+
+    /// The store as a lock has it.
+    fn recorded(&self, recipe: &Path) -> Result<String> {
+        match &self.folder {
+            Some(folder) => recorded(recipe, folder),
+            None => Ok(self.url.clone()),
+        }
+    }
 }
 
 /// A folder as a lock has it: relative to that of the recipe if it is below it.
@@ -64,40 +182,6 @@ fn recorded(recipe: &Path, folder: &Path) -> Result<String> {
     };
     let text = path.to_str().context("its path is not UTF-8")?;
     Ok(text.to_owned())
-}
-
-/// Copies a file whose hash is known, which is computed of what is written; gives its size. One that is there is left.
-fn keep(from: &Path, to: &Path, sha256: &str) -> Result<u64> {
-    if let Ok(found) = digest::sha256(to)
-        && found == sha256
-    {
-        return Ok(fs::metadata(to)?.len());
-    }
-    if let Some(folder) = to.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let mut source = File::open(from).with_context(|| format!("reading {}", from.display()))?;
-    let (mut hash, mut size) = (sha2::Sha256::new(), 0);
-    atomic_file::write(to, 0o644, |file| {
-        let mut piece = vec![0; 1 << 20];
-        loop {
-            let n = source.read(&mut piece)?;
-            if n == 0 {
-                break;
-            }
-            hash.update(&piece[..n]);
-            file.write_all(&piece[..n])?;
-            size += n as u64;
-        }
-        let found = HEXLOWER.encode(&hash.finalize_reset());
-        ensure!(
-            found == sha256,
-            "{} of the cache has SHA-256 {found}, expected {sha256}; remove it",
-            from.display()
-        );
-        Ok(())
-    })?;
-    Ok(size)
 }
 
 #[cfg(test)]

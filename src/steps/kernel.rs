@@ -66,7 +66,7 @@ impl std::error::Error for NotOneKernel {}
 /// # Errors
 /// As [`unpack`]; a package without a kernel is a mistake of the recipe.
 pub fn install(session: &Session, locked: &LockedRecipe, tools: &Tools) -> Result<Kernel> {
-    let debs = locked.fetch(session, SET_KERNEL)?;
+    let debs = locked.packages(session, SET_KERNEL)?;
     unpack(session, tools, &debs).map_err(|error| match error.downcast_ref() {
         Some(NotOneKernel(_)) => no_kernel(&locked.recipe, &error),
         None => error,
@@ -94,6 +94,7 @@ pub fn unpack(session: &Session, tools: &Tools, debs: &[Deb]) -> Result<Kernel> 
     }
     let key = key.finish();
     let made = session.cache.step("kernel", &key, |folder| {
+        session.do_deferred()?;
         install::unpack_only(debs, folder).context("unpacking the kernel")?;
         let release = release(folder)?;
         // depmod reads lib/modules; the package has usr/lib/modules, as every root with a merged /usr.

@@ -58,7 +58,7 @@ pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Kubelet> {
     };
     let program = &programs.kubelet;
     let options = rootfs::options(locked, Purpose::Container);
-    let debs = locked.fetch(session, SET_KUBELET)?;
+    let debs = locked.packages(session, SET_KUBELET)?;
     let rootfs = install::install(session, "kubelet rootfs", &debs, &options)?;
     let rootfs = rootfs::without_generated(session, &locked.recipe, &debs, &options, rootfs)?;
     let images = images::bake(session, locked, &programs.components)?;

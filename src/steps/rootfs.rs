@@ -20,7 +20,7 @@ const CACHES: [(&str, &str); 2] = [("/var/cache/", ""), ("/usr/", ".pyc")];
 /// If a package cannot be fetched or read, or a maintainer script fails; the error names it. What scripts generate and the
 /// recipe says nothing of, as [`crate::recipe::Mistakes`].
 pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Rootfs> {
-    let debs = locked.fetch(session, SET_ROOT)?;
+    let debs = locked.packages(session, SET_ROOT)?;
     let options = options(locked, Purpose::Node);
     let rootfs = install::install(session, "rootfs", &debs, &options)?;
     without_generated(session, &locked.recipe, &debs, &options, rootfs)

@@ -182,9 +182,9 @@ pub(crate) struct LockArgs {
     /// Ask no server: what is neither in the cache nor in the lock's own folder is named, all at once
     #[arg(long)]
     pub offline: bool,
-    /// Write all files of the lock to this folder, each by its hash, and note it in the lock: builds take them from there before
-    /// they ask a server
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "diff")]
+    /// Write all files of the lock, each by its hash, to this folder, bucket (s3://BUCKET/PREFIX) or repository of a registry
+    /// (oci://HOST/NAME), and note it in the lock: builds take them from there before they ask a server
+    #[arg(long, value_name = "PLACE", value_hint = ValueHint::DirPath, conflicts_with = "diff")]
     pub vendor: Option<PathBuf>,
 }
 

@@ -77,7 +77,7 @@ impl Pinned {
 
 /// The Go toolchain of the lock, as a tools tree.
 pub(super) fn go(session: &Session, locked: &LockedRecipe) -> Result<Tools> {
-    let debs = locked.fetch(session, SET_TOOLS_GO)?;
+    let debs = locked.packages(session, SET_TOOLS_GO)?;
     tools::install(session, SET_TOOLS_GO, &debs)
 }
 

@@ -1,7 +1,10 @@
 //! Locks and their files without any request, and from the lock's own folder.
 
+use data_encoding::HEXLOWER;
+use sha2::Digest as _;
+
 use super::*;
-use crate::lock::objects::Wanted;
+use crate::lock::objects::{self, Wanted};
 use crate::lock::vendor;
 
 impl Bench {
@@ -206,4 +209,87 @@ fn the_folder_may_be_behind_a_url() {
     fresh.fetch(&bench.session(), SET_ROOT).unwrap();
     assert_eq!(bench.asked(), before);
     assert_eq!(bucket.asked().len(), fresh.lock.sets[SET_ROOT].len());
+}
+
+/// A registry with one image, and a program, at one server; the image's reference and the program's lock.
+fn served() -> (Loopback, String, LockedProgram) {
+    let sum = |bytes: &[u8]| HEXLOWER.encode(&sha2::Sha256::digest(bytes));
+    let (program, config, layer) = ("a program", "{}", "a layer");
+    let described = |text: &str, kind: &str| {
+        let (digest, size) = (sum(text.as_bytes()), text.len());
+        format!(r#"{{"mediaType":"{kind}","digest":"sha256:{digest}","size":{size}}}"#)
+    };
+    let manifest = format!(
+        r#"{{"schemaVersion":2,"config":{},"layers":[{}]}}"#,
+        described(config, "application/vnd.oci.image.config.v1+json"),
+        described(layer, "application/vnd.oci.image.layer.v1.tar")
+    );
+    let digest = sum(manifest.as_bytes());
+    let mut files = Served::new();
+    files.insert("/kubelet".to_owned(), program.into());
+    files.insert(
+        format!("/v2/agent/manifests/sha256:{digest}"),
+        manifest.into(),
+    );
+    for blob in [config, layer] {
+        let path = format!("/v2/agent/blobs/sha256:{}", sum(blob.as_bytes()));
+        files.insert(path, blob.into());
+    }
+    let server = Loopback::serve(files);
+    let host = server.url.trim_start_matches("http://");
+    let reference = format!("{host}/agent:v1@sha256:{digest}");
+    let locked = LockedProgram {
+        version: "v1.36.3".to_owned(),
+        sha256: sum(program.as_bytes()),
+        size: program.len() as u64,
+        source: LockedFrom::Release {
+            url: format!("{}/kubelet", server.url),
+        },
+    };
+    (server, reference, locked)
+}
+
+#[test]
+fn the_folder_has_programs_and_images_too() {
+    let bench = Bench::new(&[]);
+    let (server, reference, program) = served();
+    let session = bench.session();
+    let recipe = || {
+        let path = bench.recipe("'tool'", "").path;
+        let text = fs::read_to_string(&path).unwrap();
+        let image = format!("[[overlay.images]]\noci = '{reference}'\nto = '/usr/lib/agent'\n");
+        fs::write(&path, format!("{text}{image}")).unwrap();
+        recipe::load(&path).unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false)))
+    };
+    let mut locked = bench.pin_in(&session, recipe(), Mode::Make, &[]).unwrap();
+    locked.lock.kubelet = Some(program.clone());
+    let folder = bench.folder.path().join("vendor");
+    vendor::write(&session, &mut locked, &folder).unwrap();
+    assert_eq!(server.asked().len(), 4, "{:?}", server.asked());
+
+    server.replace(Served::new());
+    bench.debian.replace(Served::new());
+    let offline = bench.offline(&bench.session());
+    let fresh = bench.pin_in(&offline, recipe(), Mode::Locked, &[]).unwrap();
+    fresh.check_offline(&offline, Wanted::All).unwrap();
+    let obtained = kubelet::obtain(&offline, &fresh).unwrap().unwrap();
+    assert_eq!(fs::read(&obtained.kubelet.path).unwrap(), b"a program");
+    let references = objects::references(&fresh);
+    assert_eq!(references, [reference.as_str()]);
+    objects::bring_image(&offline, &fresh, &reference, &|_| ()).unwrap();
+    let reference = reference.parse().unwrap();
+    let step = offline.progress.step("pull");
+    let pulled = crate::oci::pull(&offline, &reference, "amd64", &step).unwrap();
+    assert_eq!(fs::read(&pulled.layers[0].1).unwrap(), b"a layer");
+    assert_eq!(server.asked().len(), 4);
+
+    // Another program in it is seen, and none is taken from elsewhere in silence.
+    let path = folder.join(&program.sha256[..2]).join(&program.sha256);
+    fs::write(&path, "a pr0gram").unwrap();
+    let other = bench.offline(&bench.session());
+    let error = format!("{:#}", kubelet::obtain(&other, &fresh).unwrap_err());
+    assert!(
+        error.contains("kubelet v1.36.3") && error.contains("digest mismatch"),
+        "{error}"
+    );
 }

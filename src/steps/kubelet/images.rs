@@ -108,7 +108,7 @@ pub(super) fn bake(
     chosen.sort();
     chosen.dedup();
     let debs = match locked.lock.sets.contains_key(SET_ETCD) {
-        true => locked.fetch(session, SET_ETCD)?,
+        true => locked.packages(session, SET_ETCD)?,
         false => Vec::new(),
     };
     let mut list = ContainerImages::default();
@@ -346,6 +346,7 @@ fn make(
         let files = out.join(FILES);
         let Content { debs, keep, .. } = &wanted.content;
         if !debs.is_empty() {
+            session.do_deferred()?;
             unpack(debs, *keep, scratch.path(), &files)?;
         }
         let entries = files_in(&wanted.content, &wanted.entrypoint, out)?;

@@ -1,0 +1,10 @@
+//! Farm: Jobs of Kubernetes that build many recipes side by side, with a remote cache between them. Printed, not applied: what runs in
+//! a cluster is for its owner to see first.
+
+mod input;
+mod job;
+mod objects;
+
+pub use input::Input;
+pub use job::Settings;
+pub use objects::render;

@@ -1,0 +1,184 @@
+//! What a build on another machine needs of this one: the recipe's files and its locks.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::host::tree;
+use crate::lock;
+use crate::recipe::{self, Choice, Recipe};
+
+/// What a ConfigMap holds at most, bytes: the API server's own limit.
+const LARGEST: usize = 1 << 20;
+
+/// A recipe with all that it names on this host.
+#[derive(Clone, Debug)]
+pub struct Input {
+    /// The images' folders below the output's, `NAME-VERSION`: one for each variant.
+    pub outputs: Vec<String>,
+    /// The recipe's path among the files.
+    pub recipe: String,
+    /// Contents by their paths.
+    pub files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Input {
+    /// Collects the files of a recipe: the recipes that it extends, the locks of its variants, and every file or folder of this host
+    /// that one of its words names.
+    ///
+    /// # Errors
+    /// The recipe's mistakes; a lock that is missing or out of date; files that together are larger than a ConfigMap.
+    pub fn read(path: &Path) -> Result<Self> {
+        let mut collected = BTreeMap::new();
+        let mut outputs = Vec::new();
+        let choices = recipe::variants(path)?;
+        let choices: Vec<Choice> = match choices.is_empty() {
+            true => vec![Choice::default()],
+            false => choices.into_iter().map(of_variant).collect(),
+        };
+        for choice in &choices {
+            let recipe = recipe::load_as(path, choice)?;
+            outputs.push(format!("{}-{}", recipe.image.name, recipe.image.version));
+            check_lock(&recipe)?;
+            add(&mut collected, &recipe.lock_path())?;
+            for part in recipe.parts.iter().filter(|part| part.is_file()) {
+                add(&mut collected, part)?;
+                add_named(&mut collected, part)?;
+            }
+        }
+        let size: usize = collected.values().map(Vec::len).sum();
+        ensure!(
+            size <= LARGEST,
+            "{} and its files have {size} bytes, and a ConfigMap holds {LARGEST}: let [files] take the large ones by `url`, \
+             largest is {}",
+            path.display(),
+            largest(&collected)
+        );
+        relative(path, collected, outputs)
+    }
+}
+
+fn of_variant(name: String) -> Choice {
+    Choice {
+        variant: Some(name),
+        ..Choice::default()
+    }
+}
+
+/// Refuses a recipe whose lock does not fit: the Job's own build would, an hour later.
+fn check_lock(recipe: &Recipe) -> Result<()> {
+    ensure!(
+        lock::is_current(recipe)?,
+        "{} is missing or does not fit the recipe; `slipway lock {}` makes it",
+        recipe.lock_path().display(),
+        recipe.path.display()
+    );
+    Ok(())
+}
+
+type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+fn add(files: &mut Files, path: &Path) -> Result<()> {
+    let path = std::path::absolute(path)?;
+    let content = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+    files.insert(path, content);
+    Ok(())
+}
+
+/// Adds every file and folder beside a recipe that one of its texts is the path of. A text that only happens to be one costs some
+/// bytes; a path in no text is none.
+fn add_named(files: &mut Files, recipe: &Path) -> Result<()> {
+    let text = fs::read_to_string(recipe)?;
+    let value: toml::Value =
+        toml::from_str(&text).with_context(|| format!("reading {}", recipe.display()))?;
+    let folder = recipe.parent().unwrap_or(Path::new(""));
+    let mut words = Vec::new();
+    texts(&value, &mut words);
+    for word in words {
+        let path = Path::new(word);
+        let is_plain = path.components().all(|part| {
+            matches!(
+                part,
+                Component::Normal(_) | Component::ParentDir | Component::CurDir
+            )
+        });
+        if word.is_empty() || !is_plain || word.contains('\n') {
+            continue;
+        }
+        let path = folder.join(path);
+        if path.is_file() {
+            add(files, &path)?;
+        } else if path.is_dir() && path != folder {
+            for item in tree::walk(&path)?.iter().filter(|item| item.meta.is_file()) {
+                add(files, &item.path)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn texts<'a>(value: &'a toml::Value, found: &mut Vec<&'a str>) {
+    match value {
+        toml::Value::String(text) => found.push(text),
+        toml::Value::Array(items) => items.iter().for_each(|item| texts(item, found)),
+        toml::Value::Table(table) => table.values().for_each(|item| texts(item, found)),
+        _ => {}
+    }
+}
+
+fn largest(files: &Files) -> String {
+    let largest = files.iter().max_by_key(|(_, content)| content.len());
+    largest.map_or_else(String::new, |(path, content)| {
+        format!("{} with {}", path.display(), content.len())
+    })
+}
+
+/// The files relative to the deepest folder that has them all.
+fn relative(recipe: &Path, files: Files, outputs: Vec<String>) -> Result<Input> {
+    let recipe = tidy(&std::path::absolute(recipe)?);
+    let files: Files = files
+        .into_iter()
+        .map(|(path, content)| (tidy(&path), content))
+        .collect();
+    let mut top = recipe.parent().unwrap_or(Path::new("/")).to_owned();
+    while files.keys().any(|path| !path.starts_with(&top)) {
+        top.pop();
+    }
+    let name = |path: &Path| -> Result<String> {
+        let below = path.strip_prefix(&top)?;
+        let text = below.to_str();
+        Ok(text
+            .with_context(|| format!("{} is not UTF-8", path.display()))?
+            .to_owned())
+    };
+    let mut named = BTreeMap::new();
+    for (path, content) in &files {
+        named.insert(name(path)?, content.clone());
+    }
+    let recipe = name(&recipe)?;
+    if !named.contains_key(&recipe) {
+        bail!("{recipe} is not a recipe of this host");
+    }
+    Ok(Input {
+        outputs,
+        recipe,
+        files: named,
+    })
+}
+
+/// An absolute path without `.` and `..`.
+fn tidy(path: &Path) -> PathBuf {
+    let mut tidy = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                tidy.pop();
+            }
+            Component::CurDir => {}
+            part => tidy.push(part),
+        }
+    }
+    tidy
+}

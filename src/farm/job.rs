@@ -1,0 +1,154 @@
+//! How the Jobs run: the image of the builder, its resources and rights, and where results and credentials are.
+
+use serde_json::{Value, json};
+
+/// The capabilities of a build: owners and rights of files, and namespaces with mounts for the programs that it starts.
+const CAPABILITIES: &[&str] = &[
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "MKNOD",
+    "SETFCAP",
+    "SETGID",
+    "SETPCAP",
+    "SETUID",
+    "SYS_ADMIN",
+    "SYS_CHROOT",
+];
+/// Seconds after which a build is ended.
+const DEADLINE: u32 = 2 * 3600;
+/// Seconds for which a finished Job is kept, for its log.
+const KEPT: u32 = 24 * 3600;
+/// Attempts after the first one: of an image that cannot be built a second one says the same.
+const RETRIES: u32 = 1;
+/// Paths in the builder's container.
+const INPUT: &str = "/input";
+const OUTPUT: &str = "/output";
+const CACHE: &str = "/cache";
+const SECRET: &str = "/signing-key";
+
+/// The settings of all Jobs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The builder's image: one with the program `slipway` in its search path.
+    pub image: String,
+    /// The namespace; none: the one that they are applied in.
+    pub namespace: Option<String>,
+    /// The PersistentVolumeClaim that outputs are written to.
+    pub claim: String,
+    /// The Secret whose entries become the environment: credentials of buckets.
+    pub credentials: Option<String>,
+    /// The Secret with a signing key, under the name `key`.
+    pub signing_key: Option<String>,
+    /// The remote cache, and the public keys that count.
+    pub cache: Option<(String, Vec<String>)>,
+    /// The server of buckets and its region, if it is not AWS.
+    pub buckets: Option<(String, String)>,
+    /// Processors.
+    pub cpus: u16,
+    /// Memory, MiB.
+    pub memory: u32,
+    /// Room of the cache, MiB.
+    pub disk: u32,
+}
+
+impl Settings {
+    /// The specification of a Job that builds `recipe` of the ConfigMap `input`, whose `items` have keys and paths.
+    pub(super) fn spec(&self, recipe: &str, input: &str, items: &[Value], labels: &Value) -> Value {
+        json!({
+            "backoffLimit": RETRIES,
+            "activeDeadlineSeconds": DEADLINE,
+            "ttlSecondsAfterFinished": KEPT,
+            "template": {
+                "metadata": { "labels": labels },
+                "spec": {
+                    "restartPolicy": "Never",
+                    "automountServiceAccountToken": false,
+                    "enableServiceLinks": false,
+                    "containers": [self.container(recipe)],
+                    "volumes": self.volumes(input, items),
+                },
+            },
+        })
+    }
+
+    fn container(&self, recipe: &str) -> Value {
+        let mut container = json!({
+            "name": "build",
+            "image": self.image,
+            "command": ["slipway", "build", "--locked", "--output", OUTPUT, format!("{INPUT}/{recipe}")],
+            "env": self.environment(),
+            "resources": self.resources(),
+            "securityContext": {
+                "runAsUser": 0,
+                "runAsGroup": 0,
+                "privileged": false,
+                "capabilities": { "drop": ["ALL"], "add": CAPABILITIES },
+                // The default profiles refuse mounts.
+                "appArmorProfile": { "type": "Unconfined" },
+                "seccompProfile": { "type": "Unconfined" },
+            },
+            "volumeMounts": self.mounts(),
+        });
+        if let Some(secret) = &self.credentials {
+            container["envFrom"] = json!([{ "secretRef": { "name": secret } }]);
+        }
+        container
+    }
+
+    fn environment(&self) -> Value {
+        let mut all = vec![("SLIPWAY_CACHE", CACHE.to_owned())];
+        if let Some((url, keys)) = &self.cache {
+            all.push(("SLIPWAY_REMOTE_CACHE", url.clone()));
+            all.push(("SLIPWAY_REMOTE_CACHE_KEYS", keys.join(" ")));
+            if self.signing_key.is_some() {
+                let path = format!("{SECRET}/key");
+                all.push(("SLIPWAY_REMOTE_CACHE_SIGNING_KEY", path));
+            }
+        }
+        if let Some((endpoint, region)) = &self.buckets {
+            all.push(("AWS_ENDPOINT_URL_S3", endpoint.clone()));
+            all.push(("AWS_REGION", region.clone()));
+        }
+        all.into_iter()
+            .map(|(name, value)| json!({ "name": name, "value": value }))
+            .collect()
+    }
+
+    fn resources(&self) -> Value {
+        let (cpus, memory) = (self.cpus.to_string(), format!("{}Mi", self.memory));
+        json!({
+            "requests": { "cpu": cpus, "memory": memory, "ephemeral-storage": format!("{}Mi", self.disk) },
+            // Of processors a build takes what is there.
+            "limits": { "memory": memory },
+        })
+    }
+
+    fn mounts(&self) -> Value {
+        let mut all = vec![
+            json!({ "name": "input", "mountPath": INPUT, "readOnly": true }),
+            json!({ "name": "cache", "mountPath": CACHE }),
+            json!({ "name": "output", "mountPath": OUTPUT }),
+        ];
+        if self.signing_key.is_some() {
+            all.push(json!({ "name": "signing-key", "mountPath": SECRET, "readOnly": true }));
+        }
+        all.into()
+    }
+
+    fn volumes(&self, input: &str, items: &[Value]) -> Value {
+        let mut all = vec![
+            json!({ "name": "input", "configMap": { "name": input, "items": items } }),
+            json!({ "name": "cache", "emptyDir": { "sizeLimit": format!("{}Mi", self.disk) } }),
+            json!({ "name": "output", "persistentVolumeClaim": { "claimName": self.claim } }),
+        ];
+        if let Some(secret) = &self.signing_key {
+            // A key that others can read is refused.
+            let secret = json!({ "secretName": secret, "defaultMode": 0o400 });
+            all.push(json!({ "name": "signing-key", "secret": secret }));
+        }
+        all.into()
+    }
+}
