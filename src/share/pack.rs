@@ -8,6 +8,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
@@ -119,7 +121,7 @@ pub(super) fn is_kept(name: &str) -> bool {
     name == "security.capability" || name.starts_with("user.")
 }
 
-/// The extended attributes of a file, but those that belong to the host, such as SELinux labels.
+/// The extended attributes of a file, but those that belong to the host, such as SELinux labels; values in base64.
 fn attributes(path: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     let mut found = Vec::new();
     let names = match xattr::list(path) {
@@ -132,7 +134,8 @@ fn attributes(path: &Path) -> Result<Vec<(String, Vec<u8>)>> {
         if is_kept(name)
             && let Some(value) = xattr::get(path, name)?
         {
-            found.push((name.to_owned(), value));
+            // A reader that takes records apart at line feeds must not meet one in a value.
+            found.push((name.to_owned(), STANDARD.encode(value).into_bytes()));
         }
     }
     found.sort();

@@ -2,15 +2,15 @@
 //! must not write to another one's files.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Seek as _, SeekFrom, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, lchown, symlink};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use tar::EntryType;
 
 use super::pack::{TIME, is_kept};
@@ -161,12 +161,8 @@ fn attributes<R: Read>(entry: &mut tar::Entry<'_, R>, path: &Path) -> Result<()>
             continue;
         };
         ensure!(is_kept(name), "an extended attribute {name}");
-        xattr::set(
-            path,
-            OsStr::from_bytes(name.as_bytes()),
-            record.value_bytes(),
-        )
-        .with_context(|| format!("setting {name}"))?;
+        let value = STANDARD.decode(record.value_bytes())?;
+        xattr::set(path, name, &value).with_context(|| format!("setting {name}"))?;
     }
     Ok(())
 }
