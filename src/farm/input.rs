@@ -48,16 +48,22 @@ impl Input {
                 add_named(&mut collected, part)?;
             }
         }
-        let size: usize = collected.values().map(Vec::len).sum();
-        ensure!(
-            size <= LARGEST,
-            "{} and its files have {size} bytes, and a ConfigMap holds {LARGEST}: let [files] take the large ones by `url`, \
-             largest is {}",
-            path.display(),
-            largest(&collected)
-        );
+        check_size(path, &collected)?;
         relative(path, collected, outputs)
     }
+}
+
+/// Refuses files that no ConfigMap holds.
+fn check_size(recipe: &Path, files: &Files) -> Result<()> {
+    let size: usize = files.values().map(Vec::len).sum();
+    ensure!(
+        size <= LARGEST,
+        "{} and its files have {size} bytes, and a ConfigMap holds {LARGEST}: let [files] take the large ones by `url`; \
+         the largest is {}",
+        recipe.display(),
+        largest(files)
+    );
+    Ok(())
 }
 
 fn of_variant(name: String) -> Choice {
@@ -181,4 +187,66 @@ fn tidy(path: &Path) -> PathBuf {
         }
     }
     tidy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The files of a recipe and of one that it extends, from the folder that has both.
+    #[test]
+    fn what_a_recipe_names_goes_with_it_and_nothing_else() {
+        let place = tempfile::tempdir().unwrap();
+        let top = fs::canonicalize(place.path()).unwrap();
+        for (path, text) in [
+            (
+                "recipes/a.toml",
+                "extends = '../base/base.toml'\n[files.'/etc/a']\nsource = 'files/a'\n[files.'/etc/b']\ncontent = 'other'\n\
+                 [overlay]\ntrees = ['tree']\n",
+            ),
+            ("recipes/files/a", "a"),
+            ("recipes/files/not-named", "b"),
+            ("recipes/tree/etc/x", "x"),
+            ("base/base.toml", "[ca]\ncertificates = ['ca.pem']\n"),
+            ("base/ca.pem", "pem"),
+            ("not-named", "c"),
+        ] {
+            let path = top.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let recipe = top.join("recipes/a.toml");
+        let mut files = Files::new();
+        for part in [&recipe, &top.join("recipes/../base/base.toml")] {
+            add(&mut files, part).unwrap();
+            add_named(&mut files, part).unwrap();
+        }
+        let input = relative(&recipe, files, vec!["a-1".to_owned()]).unwrap();
+        assert_eq!(input.recipe, "recipes/a.toml");
+        let paths: Vec<&str> = input.files.keys().map(String::as_str).collect();
+        let expected = [
+            "base/base.toml",
+            "base/ca.pem",
+            "recipes/a.toml",
+            "recipes/files/a",
+            "recipes/tree/etc/x",
+        ];
+        assert_eq!(paths, expected);
+    }
+
+    #[test]
+    fn more_than_a_config_map_holds_is_refused_with_the_largest_file() {
+        let files = Files::from([
+            ("/a/small".into(), vec![0; 10]),
+            ("/a/large".into(), vec![0; LARGEST]),
+        ]);
+        let error = check_size(Path::new("a.toml"), &files).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("/a/large with 1048576"), "{error}");
+        check_size(
+            Path::new("a.toml"),
+            &Files::from([("/a".into(), vec![0; LARGEST])]),
+        )
+        .unwrap();
+    }
 }

@@ -118,9 +118,9 @@ impl Settings {
     }
 
     fn resources(&self) -> Value {
-        let (cpus, memory) = (self.cpus.to_string(), format!("{}Mi", self.memory));
+        let (cpus, memory) = (self.cpus.to_string(), quantity(self.memory));
         json!({
-            "requests": { "cpu": cpus, "memory": memory, "ephemeral-storage": format!("{}Mi", self.disk) },
+            "requests": { "cpu": cpus, "memory": memory, "ephemeral-storage": quantity(self.disk) },
             // Of processors a build takes what is there.
             "limits": { "memory": memory },
         })
@@ -141,7 +141,7 @@ impl Settings {
     fn volumes(&self, input: &str, items: &[Value]) -> Value {
         let mut all = vec![
             json!({ "name": "input", "configMap": { "name": input, "items": items } }),
-            json!({ "name": "cache", "emptyDir": { "sizeLimit": format!("{}Mi", self.disk) } }),
+            json!({ "name": "cache", "emptyDir": { "sizeLimit": quantity(self.disk) } }),
             json!({ "name": "output", "persistentVolumeClaim": { "claimName": self.claim } }),
         ];
         if let Some(secret) = &self.signing_key {
@@ -150,5 +150,13 @@ impl Settings {
             all.push(json!({ "name": "signing-key", "secret": secret }));
         }
         all.into()
+    }
+}
+
+/// Mebibytes as Kubernetes itself writes them: in the largest unit that has no fraction.
+fn quantity(mebibytes: u32) -> String {
+    match mebibytes % 1024 {
+        0 => format!("{}Gi", mebibytes / 1024),
+        _ => format!("{mebibytes}Mi"),
     }
 }
