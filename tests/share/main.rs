@@ -10,6 +10,7 @@
 )]
 
 mod builds;
+mod farm;
 mod registry;
 mod s3;
 
@@ -24,7 +25,8 @@ use slipway::host::cache::{Cache, Key};
 use slipway::host::progress::{Kind, Progress};
 use slipway::host::sandbox::become_root_of_namespace;
 use slipway::host::session::Session;
-use slipway::lock;
+use slipway::install::tools::{self, Tools};
+use slipway::lock::{self, LockedRecipe};
 use slipway::recipe::{SetRequest, load};
 use slipway::share::keys::SecretKey;
 use slipway::share::remote::RemoteCache;
@@ -32,6 +34,9 @@ use slipway::share::settings::Remote;
 
 use registry::Registry;
 use s3::{Fault, S3};
+
+/// The set of the packages.
+const SET: &str = "tools-share";
 
 type Test = fn(&Bench) -> Result<()>;
 
@@ -44,6 +49,7 @@ const TESTS: &[(&str, Test)] = &[
     ("files_of_a_lock_are_in_a_registry", |bench| {
         files_of_a_lock(bench, &bench.registry("files"))
     }),
+    ("jobs_are_those_of_the_api", farm::jobs_are_those_of_the_api),
     ("files_of_a_lock_are_in_a_bucket", |bench| {
         files_of_a_lock(bench, "s3://bucket/files/of/locks")
     }),
@@ -89,8 +95,14 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// Debian's packages of these tests: one set, since each choice of packages reads all of the archive's lists.
+const PACKAGES: [&str; 4] = ["catatonit", "docker-registry", "kubectl", "libc6"];
+
 /// The two servers, and the key of the machines.
 pub(crate) struct Bench {
+    /// The packages, which are also the files of a lock.
+    locked: LockedRecipe,
+    pub(crate) tools: Tools,
     registry: Registry,
     pub(crate) s3: S3,
     place: tempfile::TempDir,
@@ -100,8 +112,23 @@ impl Bench {
     fn new(session: &Session) -> Result<Self> {
         let place = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR"))?;
         SecretKey::create("builders", &place.path().join("key"))?;
+        let recipe = place.path().join("small.toml");
+        fs::write(&recipe, builds::RECIPE)?;
+        let request = SetRequest {
+            name: SET,
+            packages: PACKAGES.map(str::to_owned).into(),
+            dependencies: false,
+            essential: false,
+            recommends: false,
+            backports: Vec::new(),
+        };
+        let recipe = load(&recipe)?;
+        let locked = lock::resolve(session, &recipe, std::slice::from_ref(&request))?;
+        let tools = tools::install(session, SET, &locked.fetch(session, SET)?)?;
         Ok(Self {
-            registry: Registry::start(session)?,
+            registry: Registry::start(&tools)?,
+            locked,
+            tools,
             s3: S3::serve(),
             place,
         })
@@ -246,21 +273,16 @@ fn files_of_a_lock(bench: &Bench, url: &str) -> Result<()> {
     let folder = bench.folder()?;
     let recipe = folder.path().join("small.toml");
     let text = builds::RECIPE.replace("[debian]", "[debian]\nmirror = \"http://127.0.0.1:1\"");
-    fs::write(&recipe, builds::RECIPE)?;
     let mut session = Session::open(Kind::Quiet)?;
     session.site = bench.options();
-    let request = SetRequest {
-        name: "files",
-        packages: ["docker-registry", "catatonit"].map(str::to_owned).into(),
-        dependencies: false,
-        essential: false,
-        recommends: false,
-        backports: Vec::new(),
-    };
-    let loaded = load(&recipe)?;
-    let mut locked = lock::resolve(&session, &loaded, std::slice::from_ref(&request))?;
+    let mut locked = bench.locked.clone();
+    fs::write(&recipe, builds::RECIPE)?;
+    locked.recipe = load(&recipe)?;
     let (count, size) = lock::vendor::write(&session, &mut locked, Path::new(url))?;
-    ensure!(count == 2 && size > 1 << 20, "{count} files of {size}");
+    ensure!(
+        count == PACKAGES.len() && size > 1 << 20,
+        "{count} files of {size}"
+    );
     ensure!(locked.lock.vendor.as_deref() == Some(url));
     // Nothing is sent twice.
     bench.s3.asked();
@@ -279,7 +301,7 @@ fn files_of_a_lock(bench: &Bench, url: &str) -> Result<()> {
         Progress::new(Kind::Quiet),
     );
     other.site = bench.options();
-    for deb in locked.fetch(&other, request.name)? {
+    for deb in locked.fetch(&other, SET)? {
         let sum = slipway::format::digest::sha256(&deb.path)?;
         ensure!(sum == deb.package.sha256, "{}", deb.package.name);
     }
@@ -290,7 +312,7 @@ fn files_of_a_lock(bench: &Bench, url: &str) -> Result<()> {
         Progress::new(Kind::Quiet),
     );
     third.site = bench.options();
-    let error = locked.fetch(&third, request.name).unwrap_err();
+    let error = locked.fetch(&third, SET).unwrap_err();
     ensure!(format!("{error:#}").contains("catatonit"), "{error:#}");
     Ok(())
 }

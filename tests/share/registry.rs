@@ -2,15 +2,11 @@
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use slipway::host::session::Session;
-use slipway::install::tools;
-use slipway::lock;
-use slipway::recipe::{SetRequest, load};
+use slipway::install::tools::Tools;
 
 /// Path of its data inside the sandbox.
 const PLACE: &str = "/registry";
@@ -26,20 +22,7 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    pub(crate) fn start(session: &Session) -> Result<Self> {
-        let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes/node.toml");
-        let recipe = load(&recipe).map_err(|mistakes| anyhow::anyhow!("{mistakes}"))?;
-        let request = SetRequest {
-            name: "tools-registry",
-            packages: ["docker-registry", "libc6"].map(str::to_owned).into(),
-            dependencies: false,
-            essential: false,
-            recommends: false,
-            backports: Vec::new(),
-        };
-        let locked = lock::resolve(session, &recipe, std::slice::from_ref(&request))?;
-        let debs = locked.fetch(session, request.name)?;
-        let tools = tools::install(session, request.name, &debs)?;
+    pub(crate) fn start(tools: &Tools) -> Result<Self> {
         let place = tempfile::tempdir()?;
         // A port that was free a moment ago.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
