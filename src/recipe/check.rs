@@ -221,12 +221,7 @@ pub(super) fn recipe(
     let (sizes, sector) = disk::check(&mut check, &disk);
     check.sectors(&artifacts, sector);
     let root = root::check(&mut check, &root);
-    let containers::Containers {
-        images: containers,
-        images_from,
-        etcd,
-        prebuilt,
-    } = check.containers(containers);
+    let containers = check.containers(containers);
     let recipe = Recipe {
         path: path.to_owned(),
         variant,
@@ -248,10 +243,10 @@ pub(super) fn recipe(
         root,
         ca_bundle: authorities.iter().map(|one| one.pem.as_str()).collect(),
         authorities,
-        containers,
-        images_from,
-        etcd,
-        prebuilt,
+        containers: containers.images,
+        images_from: containers.images_from,
+        etcd: containers.etcd,
+        prebuilt: containers.prebuilt,
     };
     reserved::check(&mut check, &recipe, &places);
     Some(recipe)

@@ -534,8 +534,8 @@ fn crictl_and_the_cni_plugins_come_from_their_own_releases() {
         &format!("sha256:{}", "d".repeat(64)),
     );
     let found = set(
-        "/release/v1.36.3/bin/linux/amd64/crictl",
-        &archive(&[("crictl", &crictl), ("more", b"")]),
+        "/release/v1.36.3/bin/linux/amd64/cni-plugins",
+        &archive(&plugins),
     );
     fs::write(&recipe, &text).unwrap();
     let (good, said) = run(&place, &LOCK);
@@ -543,7 +543,7 @@ fn crictl_and_the_cni_plugins_come_from_their_own_releases() {
     for word in [
         &found,
         &"b".repeat(64),
-        "as the release table says of crictl",
+        "as the release table says of cni-plugins",
     ] {
         assert!(said.contains(word), "{word}: {said}");
     }
