@@ -18,7 +18,10 @@ fn dist(folder: &Path) -> PathBuf {
         .output()
         .unwrap();
     assert!(listed.status.success());
-    for name in String::from_utf8(listed.stdout).unwrap().split_terminator('\0') {
+    for name in String::from_utf8(listed.stdout)
+        .unwrap()
+        .split_terminator('\0')
+    {
         let to = folder.join(name);
         fs::create_dir_all(to.parent().unwrap()).unwrap();
         fs::copy(repository.join(name), to).unwrap();

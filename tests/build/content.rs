@@ -186,6 +186,11 @@ fn a_recipe_brings_files_of_servers_authorities_and_what_programs_make() {
     let words = ["build", "recipes/small.toml", "--dry-run"];
     let (good, said) = run(&bench.place, &words);
     assert!(good && said.contains("nothing to fetch"), "{said}");
+    let cached = said.lines().find(|line| line.starts_with("in the cache: "));
+    assert!(
+        cached.is_some_and(|line| line.contains("bootable")),
+        "{said}"
+    );
 
     // With the programs run again the bytes are the same.
     for step in ["run", "archive", "root"] {
