@@ -5,6 +5,6 @@ mod input;
 mod job;
 mod objects;
 
-pub use input::Input;
+pub use input::{Input, InputFile};
 pub use job::Settings;
 pub use objects::render;

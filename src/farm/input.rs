@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -20,8 +21,17 @@ pub struct Input {
     pub outputs: Vec<String>,
     /// The recipe's path among the files.
     pub recipe: String,
-    /// Contents by their paths.
-    pub files: BTreeMap<String, Vec<u8>>,
+    /// The files by their paths.
+    pub files: BTreeMap<String, InputFile>,
+}
+
+/// A file of this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputFile {
+    /// Its content.
+    pub content: Vec<u8>,
+    /// Whether it can be executed, which an image takes over.
+    pub executable: bool,
 }
 
 impl Input {
@@ -55,7 +65,7 @@ impl Input {
 
 /// Refuses files that no ConfigMap holds.
 fn check_size(recipe: &Path, files: &Files) -> Result<()> {
-    let size: usize = files.values().map(Vec::len).sum();
+    let size: usize = files.values().map(|file| file.content.len()).sum();
     ensure!(
         size <= LARGEST,
         "{} and its files have {size} bytes, and a ConfigMap holds {LARGEST}: let [files] take the large ones by `url`; \
@@ -84,12 +94,24 @@ fn check_lock(recipe: &Recipe) -> Result<()> {
     Ok(())
 }
 
-type Files = BTreeMap<PathBuf, Vec<u8>>;
+type Files = BTreeMap<PathBuf, InputFile>;
 
 fn add(files: &mut Files, path: &Path) -> Result<()> {
     let path = std::path::absolute(path)?;
-    let content = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-    files.insert(path, content);
+    let about = || format!("reading {}", path.display());
+    let content = fs::read(&path).with_context(about)?;
+    let mode = fs::metadata(&path)
+        .with_context(about)?
+        .permissions()
+        .mode();
+    let executable = mode & 0o111 != 0;
+    files.insert(
+        path,
+        InputFile {
+            content,
+            executable,
+        },
+    );
     Ok(())
 }
 
@@ -117,8 +139,15 @@ fn add_named(files: &mut Files, recipe: &Path) -> Result<()> {
         if path.is_file() {
             add(files, &path)?;
         } else if path.is_dir() && path != folder {
-            for item in tree::walk(&path)?.iter().filter(|item| item.meta.is_file()) {
-                add(files, &item.path)?;
+            for item in tree::walk(&path)? {
+                ensure!(
+                    !item.meta.is_symlink(),
+                    "{} is a link, which a ConfigMap does not hold",
+                    item.path.display()
+                );
+                if item.meta.is_file() {
+                    add(files, &item.path)?;
+                }
             }
         }
     }
@@ -135,9 +164,9 @@ fn texts<'a>(value: &'a toml::Value, found: &mut Vec<&'a str>) {
 }
 
 fn largest(files: &Files) -> String {
-    let largest = files.iter().max_by_key(|(_, content)| content.len());
-    largest.map_or_else(String::new, |(path, content)| {
-        format!("{} with {}", path.display(), content.len())
+    let largest = files.iter().max_by_key(|(_, file)| file.content.len());
+    largest.map_or_else(String::new, |(path, file)| {
+        format!("{} with {}", path.display(), file.content.len())
     })
 }
 
@@ -215,6 +244,8 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
+        let program = top.join("recipes/files/a");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let recipe = top.join("recipes/a.toml");
         let mut files = Files::new();
         for part in [&recipe, &top.join("recipes/../base/base.toml")] {
@@ -232,20 +263,30 @@ mod tests {
             "recipes/tree/etc/x",
         ];
         assert_eq!(paths, expected);
+        let executable = input.files.iter().filter(|(_, file)| file.executable);
+        let executable: Vec<&String> = executable.map(|(path, _)| path).collect();
+        assert_eq!(executable, ["recipes/files/a"]);
+        std::os::unix::fs::symlink("x", top.join("recipes/tree/etc/y")).unwrap();
+        let error = add_named(&mut Files::new(), &recipe).unwrap_err();
+        assert!(error.to_string().contains("is a link"), "{error}");
     }
 
     #[test]
     fn more_than_a_config_map_holds_is_refused_with_the_largest_file() {
+        let zeros = |size| InputFile {
+            content: vec![0; size],
+            executable: false,
+        };
         let files = Files::from([
-            ("/a/small".into(), vec![0; 10]),
-            ("/a/large".into(), vec![0; LARGEST]),
+            ("/a/small".into(), zeros(10)),
+            ("/a/large".into(), zeros(LARGEST)),
         ]);
         let error = check_size(Path::new("a.toml"), &files).unwrap_err();
         let error = error.to_string();
         assert!(error.contains("/a/large with 1048576"), "{error}");
         check_size(
             Path::new("a.toml"),
-            &Files::from([("/a".into(), vec![0; LARGEST])]),
+            &Files::from([("/a".into(), zeros(LARGEST))]),
         )
         .unwrap();
     }

@@ -48,15 +48,17 @@ pub fn render(inputs: &[Input], settings: &Settings) -> Result<String> {
 fn objects(input: &Input, settings: &Settings) -> Result<[Value; 2]> {
     let first = input.outputs.first().context("a recipe without an image")?;
     let (mut data, mut binary, mut items) = (json!({}), json!({}), Vec::new());
-    for (at, (path, content)) in input.files.iter().enumerate() {
+    for (at, (path, file)) in input.files.iter().enumerate() {
         // Keys have no slashes; the number keeps two of one name apart.
         let name = path.rsplit('/').next().unwrap_or_default();
         let key = format!("{at:03}-{}", plain(name, false));
-        match std::str::from_utf8(content) {
+        match std::str::from_utf8(&file.content) {
             Ok(text) => data[&key] = text.into(),
-            Err(_) => binary[&key] = STANDARD.encode(content).into(),
+            Err(_) => binary[&key] = STANDARD.encode(&file.content).into(),
         }
-        items.push(json!({ "key": key, "path": path }));
+        // A file of the image is executable if its source is.
+        let mode = if file.executable { 0o755 } else { 0o644 };
+        items.push(json!({ "key": key, "path": path, "mode": mode }));
     }
     let labels = json!({
         "app.kubernetes.io/name": "slipway-farm",

@@ -5,7 +5,7 @@ use std::fs;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use slipway::farm::{self, Input, Settings};
+use slipway::farm::{self, Input, InputFile, Settings};
 
 use crate::Bench;
 
@@ -28,10 +28,14 @@ pub(crate) fn jobs_are_those_of_the_api(bench: &Bench) -> Result<()> {
         memory: 4096,
         disk: 20480,
     };
+    let file = InputFile {
+        content: b"x = 1\n".to_vec(),
+        executable: false,
+    };
     let input = Input {
         outputs: vec!["metal-1.0".to_owned()],
         recipe: "a.toml".to_owned(),
-        files: [("a.toml".to_owned(), b"x = 1\n".to_vec())].into(),
+        files: [("a.toml".to_owned(), file)].into(),
     };
     let text = farm::render(&[input], &settings)?;
     let job = text.split("---\n").last().context("no document")?;

@@ -1,6 +1,7 @@
 //! The objects are those of the API, the same for the same input, and no credential is in them.
 
 use super::*;
+use crate::farm::InputFile;
 
 fn settings() -> Settings {
     Settings {
@@ -17,6 +18,13 @@ fn settings() -> Settings {
     }
 }
 
+fn file(content: Vec<u8>) -> InputFile {
+    InputFile {
+        content,
+        executable: true,
+    }
+}
+
 fn input(name: &str) -> Input {
     let output = format!("{name}-1.0");
     Input {
@@ -28,7 +36,7 @@ fn input(name: &str) -> Input {
             ("other/a.toml", b"x = 1\n".to_vec()),
             ("recipes/key.pgp", vec![0, 255, 1]),
         ]
-        .map(|(path, content)| (path.to_owned(), content))
+        .map(|(path, content)| (path.to_owned(), file(content)))
         .into(),
     }
 }
@@ -60,7 +68,7 @@ fn each_recipe_has_its_files_and_a_job_and_rendering_is_deterministic() {
         assert_eq!(pod["volumes"][0]["configMap"]["name"], name);
         // Every file is where the recipe looks for it.
         let items = pod["volumes"][0]["configMap"]["items"].as_array().unwrap();
-        for (path, content) in &inputs[0].files {
+        for (path, file) in &inputs[0].files {
             let item = items.iter().find(|item| item["path"] == **path).unwrap();
             let key = item["key"].as_str().unwrap();
             let text = map["data"][key]
@@ -68,7 +76,8 @@ fn each_recipe_has_its_files_and_a_job_and_rendering_is_deterministic() {
                 .map(|text| text.as_bytes().to_vec());
             let bytes = map["binaryData"][key].as_str();
             let bytes = text.or_else(|| bytes.map(|text| STANDARD.decode(text).unwrap()));
-            assert_eq!(&bytes.unwrap(), content, "{path}");
+            assert_eq!(bytes.unwrap(), file.content, "{path}");
+            assert_eq!(item["mode"], 0o755);
         }
     }
 }
@@ -81,7 +90,7 @@ fn another_lock_is_another_job_and_two_recipes_of_one_image_are_refused() {
     };
     let (one, mut two) = (input("metal"), input("metal"));
     two.files
-        .insert("recipes/a.lock".to_owned(), b"version = 2\n".to_vec());
+        .insert("recipes/a.lock".to_owned(), file(b"version = 2\n".to_vec()));
     let first = name(&one, &settings());
     assert_ne!(first, name(&two, &settings()));
     let memory = Settings {
