@@ -39,6 +39,9 @@ mod waves;
 // Floor: a root file system
 mod rootfs;
 
+// Floor: its accounts
+pub mod accounts;
+
 // Floor: two of them beside each other
 mod again;
 

@@ -49,13 +49,13 @@ use crate::artifact;
 use crate::debian::third_party::ThirdParty;
 use crate::node_files::Features;
 
-pub(crate) use check::covered;
 pub use check::{
-    ArchiveFile, Authority, BaseConfig, CniPlugins, ContainerImage, DebFile, DebFrom, Debian,
+    Accounts, ArchiveFile, Authority, BaseConfig, CniPlugins, ContainerImage, DebFile, DebFrom, Debian,
     Download, EtcdRelease, FileEntry, FileKind, FileTree, Image, ImagesFrom, Kernel, KubeletSource,
-    Kubernetes, KubernetesTool, Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt, PrebuiltFrom,
-    RootOptions, Run, TreeFrom, Units,
+    Kubernetes, KubernetesTool, Locale, Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt, PrebuiltFrom,
+    RootOptions, Run, TreeFrom, Units, User,
 };
+pub(crate) use check::{LOAD, ZONES, covered};
 pub use load::{Choice, load, load_as, only_one, variants};
 pub use mistakes::Mistakes;
 pub(crate) use mistakes::{Mistake, Place, nearest};
@@ -86,6 +86,10 @@ pub struct Recipe {
     pub debian: Debian,
     /// The kernel, its modules and its command line.
     pub kernel: Kernel,
+    /// Users and groups beside those of the packages, and the numbers of these.
+    pub accounts: Accounts,
+    /// The locales that are made. The default one and the time zone are among the files too.
+    pub locale: Locale,
     /// Files laid over the packages' files, sorted by path.
     pub files: Vec<FileEntry>,
     /// Trees of files that are laid below these, in this order.
@@ -197,6 +201,8 @@ impl SetRequest {
 pub const SET_ROOT: &str = "root";
 /// The set of the one package that holds kernel and modules.
 pub const SET_KERNEL: &str = "kernel";
+/// The set of the one package that locales are made of, present when there are any.
+pub const SET_LOCALES: &str = "locales";
 /// The set of the packages in the kubelet's container.
 pub const SET_KUBELET: &str = "kubelet";
 /// The set of the packages of the baked container images.
@@ -253,6 +259,9 @@ impl Recipe {
             },
             set(SET_KERNEL, vec![self.kernel.package.clone()], false, false),
         ];
+        if !self.locale.generate.is_empty() {
+            sets.push(set(SET_LOCALES, owned_names(&["locales"]), false, false));
+        }
         if let Some(kubernetes) = &self.kubernetes {
             let packages = kubernetes.container_packages.clone();
             sets.push(set(SET_KUBELET, packages, true, true));

@@ -1,5 +1,8 @@
 //! Steps of a build: one module each, in the order of the line.
 
+// Floor: accounts of installed packages
+mod accounts;
+
 // Floor: the packages of the root
 pub mod rootfs;
 

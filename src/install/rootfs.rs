@@ -30,7 +30,8 @@ const REPORT: &str = "report.json";
 /// A finished tree.
 #[derive(Clone, Debug)]
 pub struct Rootfs {
-    /// The tree as a tar stream without zero blocks at its end.
+    /// The tree as its packages' scripts left it, as a tar stream without zero blocks at its end; the numbers of accounts that
+    /// [`Self::entries`] has may be others.
     pub tar: PathBuf,
     /// Hash of all its inputs.
     pub key: Key,
@@ -159,6 +160,13 @@ impl Rootfs {
         self
     }
 
+    /// The same with each entry changed in place; `key` is the hash of the inputs of that.
+    pub(super) fn changed(mut self, key: Key, change: impl FnMut(&mut Entry)) -> Self {
+        self.entries.iter_mut().for_each(change);
+        self.key = key;
+        self
+    }
+
     /// All entries of the tree, sorted as in the stream: each folder before its content.
     #[must_use]
     pub fn entries(&self) -> &[Entry] {
@@ -200,7 +208,7 @@ impl Rootfs {
             bail!("the root file system has no file {path}");
         };
         match &entry.kind {
-            Kind::File(Source::Range { file, offset, size }) => range(file, *offset, *size),
+            Kind::File(source) => source.read(),
             Kind::HardLink(target) => self.read(&target.clone()),
             _ => bail!("{path} of the root file system is not a file"),
         }

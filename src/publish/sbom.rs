@@ -17,7 +17,7 @@ use crate::debian::pinned::LockedPackage;
 use crate::install::{Dropped, Report};
 use crate::lock::LockedRecipe;
 use crate::lock::kubelet::{Programs, purl};
-use crate::recipe::{SET_ETCD, SET_KERNEL, SET_KUBELET, SET_ROOT};
+use crate::recipe::{SET_ETCD, SET_KERNEL, SET_KUBELET, SET_LOCALES, SET_ROOT};
 use crate::steps::identity::Identity;
 use crate::steps::kubelet::Kubelet;
 
@@ -199,7 +199,7 @@ pub fn list(
     kubelet: &Kubelet,
 ) -> Result<String> {
     let suite = &locked.recipe.debian.suite;
-    let components = [SET_ROOT, SET_KERNEL, SET_KUBELET, SET_ETCD]
+    let components = [SET_ROOT, SET_KERNEL, SET_LOCALES, SET_KUBELET, SET_ETCD]
         .into_iter()
         .flat_map(|set| {
             let packages = locked.lock.sets.get(set).into_iter().flatten();

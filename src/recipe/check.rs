@@ -20,7 +20,14 @@ mod containers;
 // Floor: trees of files
 mod trees;
 
+// Floor: files that a recipe brings
+mod files;
+
+// Floor: files that its words come to
+mod made;
+
 // Floor: the tables of a recipe
+mod accounts;
 mod archives;
 mod artifacts;
 mod build;
@@ -28,12 +35,13 @@ mod ca;
 mod debian;
 mod debs;
 mod disk;
-mod files;
 mod ignition;
 mod kernel;
 mod kubernetes;
+mod locale;
 mod node;
 mod root;
+mod sysctl;
 mod units;
 
 // Floor: what the files of a recipe hold
@@ -51,6 +59,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use accounts::{RawGroup, RawUser};
 use artifacts::RawArtifact;
 use build::RawBuild;
 use ca::RawCa;
@@ -62,12 +71,16 @@ use ignition::RawIgnition;
 use image::RawImage;
 use kernel::RawKernel;
 use kubernetes::RawKubernetes;
+use locale::RawLocale;
+use made::Made;
 use mirrors::RawContainerd;
 use node::RawNode;
 use root::RawRoot;
+use sysctl::RawSetting;
 use units::RawUnits;
 use variables::Variables;
 
+pub use accounts::{Accounts, User};
 pub use build::Run;
 pub use ca::Authority;
 pub use containers::{ContainerImage, EtcdRelease, ImagesFrom, Prebuilt, PrebuiltFrom};
@@ -77,10 +90,13 @@ pub use download::Download;
 pub use files::{FileEntry, FileKind};
 pub use ignition::BaseConfig;
 pub use image::Image;
+pub(crate) use kernel::LOAD;
 pub use kernel::{Kernel, Lockdown};
 pub use kubernetes::{
     CniPlugins, KubeletSource, Kubernetes, KubernetesTool, NEWEST_KUBERNETES_MINOR,
 };
+pub use locale::Locale;
+pub(crate) use locale::ZONES;
 pub(crate) use paths::covered;
 pub use root::RootOptions;
 pub use trees::{ArchiveFile, FileTree, TreeFrom};
@@ -114,6 +130,15 @@ pub(super) struct RawRecipe {
     debian: RawDebian,
     /// The kernel, its modules and its command line.
     kernel: RawKernel,
+    /// Settings of the running kernel by their names, as `net.ipv4.tcp_keepalive_time = 300`, each a number or a text. They are written
+    /// to `/etc/sysctl.d/90-recipe.conf`.
+    sysctl: BTreeMap<String, RawSetting>,
+    /// Users of the image, by name.
+    users: BTreeMap<String, RawUser>,
+    /// Groups of the image, by name.
+    groups: BTreeMap<String, RawGroup>,
+    /// The language of the system's programs, the locales that the image has, and the time zone.
+    locale: RawLocale,
     /// Files laid over the packages' files, by their absolute path inside the image. Paths that Slipway writes are refused.
     files: BTreeMap<String, RawFile>,
     /// Whole folders laid over the packages' files. Paths that Slipway writes are refused.
@@ -166,6 +191,10 @@ impl JsonSchema for TextOrTexts {
 
 /// Turns a merged tree that follows the schema into a recipe, adding every mistake. `gone` has the paths of
 /// values that the schema check removed: they are not reported as missing.
+#[allow(
+    clippy::too_many_lines,
+    reason = "a line for each field: the compiler warns of one that is forgotten"
+)]
 pub(super) fn recipe(
     path: &Path,
     variant: Option<String>,
@@ -181,6 +210,10 @@ pub(super) fn recipe(
         variables,
         debian,
         kernel,
+        sysctl,
+        users,
+        groups,
+        locale,
         files,
         overlay,
         build,
@@ -195,18 +228,16 @@ pub(super) fn recipe(
         disk,
         root,
     } = raw(tree, mistakes)?;
-    let mut check = Check {
-        tree,
-        gone,
-        mistakes,
-    };
+    let mut check = Check::new(tree, gone, mistakes);
     let variables = Variables::check(&mut check, variables, &image);
     let image = check.image(&image);
     let debian = check.debian(debian);
     let kernel = check.kernel(kernel);
+    let accounts = accounts::check(&mut check, users, groups);
+    let (locale, made) = check.words(locale, &sysctl, &kernel, kubernetes.is_some());
     let mut files = files::check(&mut check, &overlay, &files, &variables);
     mirrors::check(&mut check, &containerd, kubernetes.is_some(), &mut files);
-    let (files, places): (Vec<FileEntry>, Vec<Place>) = files.into_iter().unzip();
+    let (files, places) = made::with_made(&mut check, files, made);
     let trees = trees::check(&mut check, &overlay.archives, &overlay.images);
     addons::check(&mut check, &files);
     let runs = build::check(&mut check, &build);
@@ -230,6 +261,8 @@ pub(super) fn recipe(
         image,
         debian,
         kernel,
+        accounts,
+        locale,
         files,
         trees,
         runs,
@@ -291,6 +324,28 @@ struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
+    fn new(tree: &'a Node, gone: &'a [String], mistakes: &'a mut Mistakes) -> Self {
+        Self {
+            tree,
+            gone,
+            mistakes,
+        }
+    }
+
+    /// The locale, and the files that words about it, the kernel's settings and its modules come to.
+    fn words(
+        &mut self,
+        locale: RawLocale,
+        sysctl: &BTreeMap<String, RawSetting>,
+        kernel: &Kernel,
+        has_kubelet: bool,
+    ) -> (Locale, Vec<Made>) {
+        let (locale, mut made) = locale::check(self, locale);
+        made.extend(sysctl::check(self, sysctl, has_kubelet));
+        made.extend(self.files_of_modules(kernel));
+        (locale, made)
+    }
+
     fn find(&self, path: &str) -> Option<&'a Node> {
         let keys: Vec<&str> = path.split('.').collect();
         self.tree.at(&keys)

@@ -214,7 +214,8 @@ fn title(path: &str) -> String {
         };
     }
     match path.strip_suffix(".*") {
-        Some(table) => format!("`[{table}.\"PATH\"]`"),
+        Some("files") => "`[files.\"PATH\"]`".to_owned(),
+        Some(table) => format!("`[{table}.NAME]`"),
         None => format!("`[{path}]`"),
     }
 }

@@ -16,6 +16,7 @@ mod files;
 mod mirrors;
 mod runs;
 mod trees;
+mod words;
 
 use super::{
     Choice, FileKind, KubeletSource, KubernetesTool, Platform, PrebuiltFrom, Recipe, SET_ETCD,

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use image::kubelet::PROGRAM;
 use image::paths::KUBELET_ROOTFS;
 
-use super::rootfs;
+use super::{accounts, rootfs};
 use crate::host::cache::Cache;
 use crate::host::session::Session;
 use crate::install::{self, Dropped, Purpose};
@@ -61,6 +61,7 @@ pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Kubelet> {
     let debs = locked.packages(session, SET_KUBELET)?;
     let rootfs = install::install(session, "kubelet rootfs", &debs, &options)?;
     let rootfs = rootfs::without_generated(session, &locked.recipe, &debs, &options, rootfs)?;
+    let rootfs = accounts::of_container(&locked.recipe, rootfs)?;
     let images = images::bake(session, locked, &programs.components)?;
     let mistakes = locked
         .recipe

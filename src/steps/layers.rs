@@ -1,9 +1,11 @@
 //! Layers: all files that are laid over the packages' tree, lowest first.
 
+mod accounts;
 mod certificates;
 mod credential_providers;
 mod enable;
 mod found;
+mod locales;
 mod modules;
 mod overlay;
 mod runs;
@@ -57,7 +59,7 @@ pub fn collect(
     Ok(layers)
 }
 
-/// What the recipe has made of archives and container images, its certificate authorities, and what its programs change of all
+/// The recipe's locales, what it has made of archives and container images, its certificate authorities, and what its programs change of all
 /// this: in this order, over `lower`, of which the programs see nothing.
 fn made(
     session: &Session,
@@ -66,11 +68,14 @@ fn made(
     lower: &[Layer],
 ) -> Result<Vec<Layer>> {
     let recipe = &locked.recipe;
+    let mut layers: Vec<Layer> = locales::layer(session, locked, rootfs)?
+        .into_iter()
+        .collect();
     if recipe.trees.is_empty() && recipe.authorities.is_empty() && recipe.runs.is_empty() {
-        return Ok(Vec::new());
+        return Ok(layers);
     }
     let below = Found::below(rootfs, lower)?;
-    let mut layers = trees::layers(session, locked, &below)?;
+    layers.extend(trees::layers(session, locked, &below)?);
     let below = Found::below(rootfs, &[lower, &layers].concat())?;
     layers.extend(certificates::layer(
         &session.cache,

@@ -1,8 +1,9 @@
-//! Rootfs: the packages of the root, installed. What their scripts generate is refused, unless the node makes it itself, the
+//! Rootfs: the packages of the root, installed, with the recipe's accounts. What their scripts generate is refused, unless the node makes it itself, the
 //! recipe replaces it, or the recipe takes it as it is.
 
 use anyhow::Result;
 
+use super::accounts;
 use crate::debian::pinned::Deb;
 use crate::host::session::Session;
 use crate::install::{self, Generated, Made, Options, Purpose, Rootfs};
@@ -18,12 +19,13 @@ const CACHES: [(&str, &str); 2] = [("/var/cache/", ""), ("/usr/", ".pyc")];
 ///
 /// # Errors
 /// If a package cannot be fetched or read, or a maintainer script fails; the error names it. What scripts generate and the
-/// recipe says nothing of, as [`crate::recipe::Mistakes`].
+/// recipe says nothing of, and accounts that do not fit theirs, as [`crate::recipe::Mistakes`].
 pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Rootfs> {
     let debs = locked.packages(session, SET_ROOT)?;
     let options = options(locked, Purpose::Node);
     let rootfs = install::install(session, "rootfs", &debs, &options)?;
-    without_generated(session, &locked.recipe, &debs, &options, rootfs)
+    let rootfs = without_generated(session, &locked.recipe, &debs, &options, rootfs)?;
+    accounts::of_root(&locked.recipe, rootfs, locked.lock.epoch)
 }
 
 /// The recipe's options for installed packages.

@@ -37,6 +37,32 @@ template = true
 [files."/var/lib/made/kept"]
 content = "the recipe has the last word\n"
 
+[kernel.options]
+nvme_core = "io_timeout=60"
+
+[sysctl]
+vm.max_map_count = 262144
+
+[locale]
+lang = "de_DE.UTF-8"
+generate = ["de_DE.UTF-8"]
+timezone = "Europe/Berlin"
+
+[groups.ops]
+
+[users.agent]
+groups = ["ops", "systemd-journal"]
+home = "/var/lib/agent"
+comment = "The agent"
+
+[users.messagebus]
+uid = 150
+
+[files."/var/lib/agent"]
+directory = true
+mode = "0700"
+user = "agent"
+
 [[build.run]]
 name = "setup"
 command = ["sh", "-e", "setup.sh"]
@@ -56,6 +82,12 @@ test "$(wc -l < /proc/net/dev)" = 3
 grep -q sshd /etc/passwd
 openssl verify -CApath /etc/ssl/certs data/corp.pem > /dev/null
 openssl verify -CAfile /etc/ssl/certs/ca-certificates.crt data/corp.pem > /dev/null
+test "$(getent passwd agent)" = "agent:x:550:550:The agent:/var/lib/agent:/usr/sbin/nologin"
+test "$(id -nG agent)" = "agent systemd-journal ops"
+grep -q '^agent:!\*:' /etc/shadow
+test "$(getent passwd messagebus | cut -d: -f3,4)" = 150:150
+test "$(stat -c %G /usr/lib/dbus-1.0/dbus-daemon-launch-helper)" = messagebus
+test "$(LC_ALL=de_DE.UTF-8 date -d 2026-03-01 +%B)" = März
 echo "$WORD $(cat data/words) $SOURCE_DATE_EPOCH" > /etc/made
 mkdir -p /var/lib/made /opt/made
 echo run > /var/lib/made/kept
@@ -268,6 +300,13 @@ fn in_the_root(bench: &Bench) {
         "- /etc/ssh/moduli",
         "~ /etc/nsswitch.conf",
         "+ /etc/zone 14 B",
+        "+ /etc/sysctl.d/90-recipe.conf 72 B",
+        "+ /etc/modprobe.d/recipe.conf 102 B",
+        "~ /etc/locale.conf",
+        "~ /etc/localtime target",
+        "~ /etc/passwd content",
+        "~ /usr/lib/dbus-1.0/dbus-daemon-launch-helper owner",
+        "+ /usr/lib/locale/de_DE.utf8 ",
         "~ /etc/ssl/certs/ca-certificates.crt",
         "+ /etc/ssl/certs/corp.pem",
         "+ /usr/share/ca-certificates/slipway ",

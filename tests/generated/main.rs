@@ -9,6 +9,7 @@
     reason = "a test may panic and talks to who runs it"
 )]
 
+mod accounts;
 mod first_boot;
 mod package;
 mod refused;
@@ -50,6 +51,11 @@ const TESTS: &[Test] = &[
         "what_scripts_generate_is_refused_unless_the_recipe_takes_it",
         refused::generated,
         false,
+    ),
+    (
+        "numbers_of_accounts_do_not_depend_on_other_packages",
+        accounts::numbers,
+        true,
     ),
     ("nginx_has_start_stop_daemon", runs::nginx, false),
     ("named_packages_are_whole", runs::named, false),

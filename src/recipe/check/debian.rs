@@ -44,7 +44,7 @@ pub(super) struct RawDebian {
     pub max_age: Option<u32>,
     /// Keep documentation and manual pages. Default: false.
     pub docs: Option<bool>,
-    /// Locales that are kept beside C.UTF-8.
+    /// Locales whose translated messages are kept. `[locale] generate` makes a locale itself.
     pub locales: Vec<String>,
     /// Keep apt and dpkg with its database. Default: false.
     pub package_manager: Option<bool>,
@@ -98,7 +98,7 @@ pub struct Debian {
     pub max_age: Option<u32>,
     /// Keep documentation and manual pages.
     pub docs: bool,
-    /// Locales that are kept beside `C.UTF-8`.
+    /// Locales whose translated messages are kept.
     pub locales: Vec<String>,
     /// Keep apt and dpkg with its database.
     pub package_manager: bool,

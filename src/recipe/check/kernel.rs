@@ -1,13 +1,21 @@
 //! `[kernel]`: the kernel, its command line, and the image's platforms.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Check;
+use super::made::Made;
 use super::names::Rule;
 use crate::recipe::Platform;
 use crate::recipe::mistakes::Mistake;
-use crate::recipe::tree::Node;
+use crate::recipe::tree::{Node, Value};
+
+/// What modules-load.d(5) names beside the packages.
+pub(crate) const LOAD: &str = "/etc/modules-load.d/recipe.conf";
+/// What modprobe.d(5) says beside the packages.
+const MODPROBE: &str = "/etc/modprobe.d/recipe.conf";
 
 /// The kernel, its modules and its command line.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -19,6 +27,12 @@ pub(super) struct RawKernel {
     pub platforms: Vec<Platform>,
     /// Modules that go into the initramfs beside the platforms', by name.
     pub modules: Vec<String>,
+    /// Modules that the running node loads at each boot, by name or alias.
+    pub load: Vec<String>,
+    /// Options of loadable modules, by the module's name, in the initramfs too: `nvme_core = "io_timeout=60"`.
+    pub options: BTreeMap<String, String>,
+    /// Modules that no device loads by itself, in the initramfs neither.
+    pub blacklist: Vec<String>,
     /// Words of the kernel command line; the build adds roothash= and gpt itself.
     pub cmdline: Vec<String>,
     /// What root may not do to the running kernel; the initramfs's modules keep their signatures then.
@@ -58,6 +72,12 @@ pub struct Kernel {
     pub platforms: Vec<Platform>,
     /// Modules that go into the initramfs beside the platforms'.
     pub modules: Vec<String>,
+    /// Modules that the running node loads at each boot.
+    pub load: Vec<String>,
+    /// Options of modules, by name.
+    pub options: BTreeMap<String, String>,
+    /// Modules that no device loads by itself.
+    pub blacklist: Vec<String>,
     /// Words of the kernel command line, beside those of the build.
     pub cmdline: Vec<String>,
     /// The kernel's lockdown; none by default.
@@ -80,6 +100,9 @@ impl Check<'_> {
             package,
             platforms,
             modules,
+            load,
+            options,
+            blacklist,
             cmdline,
             lockdown,
             module_signatures,
@@ -99,17 +122,75 @@ impl Check<'_> {
         self.text("kernel.package", Rule::Package);
         self.unique("kernel.platforms");
         self.list("kernel.modules", Rule::Module);
+        self.list("kernel.load", Rule::ModuleAlias);
+        self.list("kernel.blacklist", Rule::Module);
+        // systemd-modules-load passes over what is blacklisted.
+        self.apart("kernel.blacklist", "kernel.load");
+        self.options();
         self.list("kernel.cmdline", Rule::CmdlineWord);
         let kernel = Kernel {
             package: package.unwrap_or_default(),
             platforms,
             modules,
+            load,
+            options,
+            blacklist,
             cmdline,
             lockdown,
             module_signatures,
         };
         self.words_of_lockdown(kernel.loads_signed_only());
         kernel
+    }
+
+    /// Names and values in `[kernel.options]`.
+    fn options(&mut self) {
+        let Some(Value::Table(table)) = self.find("kernel.options").map(|node| &node.value) else {
+            return;
+        };
+        for (name, entry) in table {
+            if let Err(why) = Rule::Module.check(name) {
+                self.add(why.mistake(&entry.key));
+            }
+            let value = entry
+                .node
+                .text()
+                .map(|text| Rule::ModuleOptions.check(text));
+            if let Some(Err(why)) = value {
+                self.add(why.mistake(&entry.node.place));
+            }
+        }
+    }
+
+    /// The files that the words about modules come to. The initramfs reads the second one too.
+    pub(super) fn files_of_modules(&mut self, kernel: &Kernel) -> Vec<Made> {
+        let mut made = Vec::new();
+        if !kernel.load.is_empty() {
+            let place = self.place("kernel.load");
+            let text = kernel.load.iter().map(|name| format!("{name}\n"));
+            let text: String = text.collect();
+            made.push(Made::text(self, LOAD, "`kernel.load`", &place, &text));
+        }
+        let options = kernel.options.iter();
+        let mut lines: Vec<String> = options
+            .map(|(name, words)| format!("options {name} {}\n", words.trim()))
+            .collect();
+        let key = match lines.is_empty() {
+            true => "kernel.blacklist",
+            false => "kernel.options",
+        };
+        lines.extend(
+            kernel
+                .blacklist
+                .iter()
+                .map(|name| format!("blacklist {name}\n")),
+        );
+        if !lines.is_empty() {
+            let (place, text) = (self.place(key), lines.concat());
+            let word = "[kernel] `options` and `blacklist`";
+            made.push(Made::text(self, MODPROBE, word, &place, &text));
+        }
+        made
     }
 
     /// Refuses words with which the kernel loads none of the initramfs's modules, since they have no signatures: such an image

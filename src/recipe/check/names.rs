@@ -20,9 +20,13 @@ pub(super) enum Rule {
     Url,
     Snapshot,
     Module,
+    ModuleAlias,
     CmdlineWord,
     Unit,
     User,
+    Account,
+    Zone,
+    ModuleOptions,
     FilePath,
 }
 
@@ -124,6 +128,13 @@ impl Rule {
                 !name.is_empty() && rest(&|c| c.is_ascii_alphanumeric() || "_-".contains(c)),
                 "expected a module's name without path and suffix, as \"virtio_blk\"",
             ),
+            Self::ModuleAlias
+            | Self::ModuleOptions
+            | Self::Account
+            | Self::Zone
+            | Self::FilePath => {
+                return self.of_system(name);
+            }
             Self::CmdlineWord => return cmdline(name),
             Self::Unit => return unit(name),
             Self::User => (
@@ -133,12 +144,46 @@ impl Rule {
                         && rest(&|c| lower(c) || "_-".contains(c)),
                 "expected the name of a user or group, or a number",
             ),
+        };
+        outcome(name, what, good, expected)
+    }
+
+    /// Words about the running system: its modules, accounts, files and time zone.
+    fn of_system(self, name: &str) -> Result<(), Why> {
+        let rest = |allowed: &dyn Fn(char) -> bool| name.chars().all(allowed);
+        let (what, good, expected) = match self {
+            Self::ModuleAlias => (
+                "a module name or alias",
+                !name.is_empty() && rest(&|c| c.is_ascii_graphic() && !"#;/".contains(c)),
+                "expected a module's name without path and suffix, as \"br_netfilter\"",
+            ),
+            // systemd's strict form, https://systemd.io/USER_NAMES
+            Self::Account => (
+                "the name of an account",
+                name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                    && rest(&|c| c.is_ascii_alphanumeric() || "_-".contains(c))
+                    && name.len() <= 31,
+                "expected letters, digits, hyphens and underscores, beginning with a letter, at most 31",
+            ),
+            Self::Zone => (
+                "a time zone",
+                name.split('/').all(|part| !["", ".", ".."].contains(&part))
+                    && rest(&|c| c.is_ascii_alphanumeric() || "/_+-".contains(c)),
+                "expected a name as \"Europe/Berlin\" or \"Etc/UTC\"",
+            ),
             Self::FilePath => (
                 "the path of a file",
                 name.strip_prefix('/').is_some_and(|path| {
                     path.split('/').all(|part| !["", ".", ".."].contains(&part))
                 }) && !name.chars().any(char::is_control),
                 "expected an absolute path, as \"/usr/bin/sudo\"",
+            ),
+            _ => (
+                "a module's options",
+                !name.trim().is_empty()
+                    && name.split_whitespace().all(|word| !word.starts_with('='))
+                    && rest(&|c| (c.is_ascii_graphic() || c == ' ') && !"#\\".contains(c)),
+                "expected words as \"io_timeout=60 multipath=N\" on one line",
             ),
         };
         outcome(name, what, good, expected)

@@ -55,7 +55,7 @@ impl Check<'_> {
     }
 
     /// Checks that no name is in both lists.
-    fn apart(&mut self, path: &str, other: &str) {
+    pub(super) fn apart(&mut self, path: &str, other: &str) {
         let items = |path| self.find(path).map_or(&[][..], Node::items);
         let (these, those) = (items(path), items(other));
         for item in these {

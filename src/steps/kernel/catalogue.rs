@@ -140,6 +140,12 @@ impl Catalogue {
         self.loadable.contains_key(&name) || self.builtin.contains_key(&name)
     }
 
+    /// Whether a module is built into the kernel.
+    #[must_use]
+    pub fn is_builtin(&self, name: &str) -> bool {
+        self.builtin.contains_key(&canonical(name))
+    }
+
     /// The index of an initramfs with the wanted modules and their dependencies. Built-in modules need no file.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::fs;
 use image::modules::matches;
 
 use super::found::Found;
-use crate::recipe::{FileKind, Mistake, Mistakes, Place, Recipe};
+use crate::recipe::{FileKind, LOAD, Mistake, Mistakes, Place, Recipe};
 use crate::steps::initramfs::drivers;
 use crate::steps::kernel::catalogue::Catalogue;
 
@@ -52,6 +52,7 @@ pub(super) fn check(
         }
     }
     if !brings_list(recipe) {
+        named(recipe, catalogue, with_files, mistakes);
         loaded_at_boot(recipe, catalogue, with_files, mistakes);
     }
 }
@@ -108,6 +109,39 @@ fn absent(
     mistake.nearest(name, catalogue.names())
 }
 
+/// Modules of `[kernel]` that the running node loads, does not load, or loads with options. The latter have to be loadable: the kernel
+/// reads the options of what is built in from its command line alone.
+fn named(recipe: &Recipe, catalogue: &Catalogue, with_files: &Found, mistakes: &mut Mistakes) {
+    let (kernel, places) = (&recipe.kernel, &recipe.places);
+    let aliases = aliases(with_files);
+    for name in &kernel.load {
+        let known = catalogue.answers(name) || aliases.iter().any(|one| matches(one, name));
+        if !known {
+            let place = places.word(&["kernel", "load"], name);
+            mistakes.add(absent(recipe, catalogue, place, name, " to load at boot"));
+        }
+    }
+    for name in &kernel.blacklist {
+        if !catalogue.knows(name) {
+            let place = places.word(&["kernel", "blacklist"], name);
+            mistakes.add(absent(recipe, catalogue, place, name, " to blacklist"));
+        }
+    }
+    for name in kernel.options.keys() {
+        let place = places.key(&["kernel", "options", name]);
+        if !catalogue.knows(name) {
+            mistakes.add(absent(recipe, catalogue, place, name, " to give options"));
+        } else if catalogue.is_builtin(name) {
+            let found = format!("`{name}` is built into the kernel {}", catalogue.release());
+            let expected = "expected a module that is loaded";
+            mistakes.add(Mistake::of(place, found, expected).help(format!(
+                "its options are words of the command line: cmdline = [\"{}.NAME=VALUE\"]",
+                name.replace('-', "_")
+            )));
+        }
+    }
+}
+
 /// Modules in the recipe's files of modules-load.d(5).
 fn loaded_at_boot(
     recipe: &Recipe,
@@ -122,7 +156,8 @@ fn loaded_at_boot(
     };
     for file in &recipe.files {
         let is_one = LOADED.iter().any(|folder| file.path.starts_with(folder));
-        if !is_one || !file.path.ends_with(".conf") {
+        // That of `load` has been judged by its words.
+        if !is_one || !file.path.ends_with(".conf") || file.path == LOAD {
             continue;
         }
         match &file.kind {
@@ -213,6 +248,8 @@ mod tests {
     fn modules_that_the_kernel_lacks_are_mistakes_with_their_lines() {
         let (folder, recipe) = recipe(
             "[kernel]\npackage = 'linux-image-cloud-amd64'\nplatforms = ['qemu']\nmodules = ['xfss', 'ext4']\n\
+             load = ['fs-xfs', 'own-name', 'xfsx']\nblacklist = ['xfs', 'br_netfiler']\n\
+             options = { 'xfs' = 'a=1', 'ext4' = 'b=1', 'xsf' = 'c=1' }\n\
              [files.'/etc/modules-load.d/a.conf']\ncontent = \"\"\"\n# x\nbr_netfilter\nfs-xfs\nown-name\nbr_netfiltr\n\"\"\"\n\
              [files.'/etc/modules-load.d/b.conf']\nsource = 'b.conf'\n",
             &[("b.conf", "ext4\n  ext44\n")],
@@ -233,12 +270,17 @@ mod tests {
             "linux-image-amd64 has drivers of all machines",
             "has no module `xfss`\n --> /a.toml:7:12\n",
             "did you mean `xfs`?",
-            "has no module `br_netfiltr` to load at boot\n  --> /a.toml:14:1\n",
+            "has no module `br_netfiltr` to load at boot\n  --> /a.toml:17:1\n",
             "did you mean `br_netfilter`?",
+            "has no module `xfsx` to load at boot\n --> /a.toml:8:31\n",
+            "has no module `br_netfiler` to blacklist\n --> /a.toml:9:21\n",
+            "has no module `xsf` to give options\n  --> /a.toml:10:44\n",
+            "`ext4` is built into the kernel 6.12\n  --> /a.toml:10:28\n",
+            "cmdline = [\"ext4.NAME=VALUE\"]",
             "has no module `ext44` to load at boot\n --> /b.conf:2:3\n",
         ] {
             assert!(report.contains(expected), "{expected}\n{report}");
         }
-        assert_eq!(mistakes.len(), 5, "{report}");
+        assert_eq!(mistakes.len(), 9, "{report}");
     }
 }

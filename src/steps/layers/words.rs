@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use super::found::Found;
-use super::{credential_providers, enable, modules, overlay};
+use super::{accounts, credential_providers, enable, locales, modules, overlay};
 use crate::host::cache::Cache;
 use crate::install::Rootfs;
 use crate::layer::merge;
@@ -35,6 +35,8 @@ pub(super) fn check(
     units(recipe, below, &with_files, &mut mistakes);
     modules::check(recipe, &catalogue, &with_files, &mut mistakes);
     credential_providers::check(recipe, &with_files, &mut mistakes);
+    accounts::check(recipe, &with_files, &mut mistakes);
+    locales::zone(recipe, &with_files, &mut mistakes);
     mistakes.none()?;
     Ok(with_files)
 }
@@ -66,6 +68,13 @@ fn lay_files(
             ));
         }
     }
+    // What a first boot makes in /var is there for what names it.
+    let before = with_files.text(merge::SEED).unwrap_or_default();
+    let text = [before, seed.into_bytes()].concat();
+    with_files.tree.insert(
+        merge::SEED.to_owned(),
+        Entry::file(merge::SEED, 0o644, text),
+    );
     Ok(with_files)
 }
 
@@ -274,6 +283,25 @@ pub(super) mod tests {
              [files.'/etc/x']\ncontent = ''\nuser = 'sshd'\ngroup = 7\n",
         );
         assert_eq!(count, 0, "{report}");
+    }
+
+    #[test]
+    fn a_folder_of_var_is_a_home() {
+        let text = |path: &str| {
+            format!(
+                "{KERNEL}[users.a]\nhome = '/var/lib/a'\nshell = '/usr/bin/tool'\n\
+                 [files.{path:?}]\ndirectory = true\n"
+            )
+        };
+        let homes = |path: &str| {
+            let (folder, recipe) = recipe(&text(path), &[]);
+            let cache = Cache::at(folder.path().join("cache")).unwrap();
+            let mut mistakes = recipe.places.mistakes();
+            let with_files = lay_files(&cache, &recipe, &below(), &mut mistakes).unwrap();
+            accounts::check(&recipe, &with_files, &mut mistakes);
+            mistakes.len()
+        };
+        assert_eq!([homes("/var/lib/a"), homes("/var/lib/b")], [0, 1]);
     }
 
     #[test]
