@@ -50,10 +50,10 @@ use crate::debian::third_party::ThirdParty;
 use crate::node_files::Features;
 
 pub use check::{
-    Accounts, ArchiveFile, Authority, BaseConfig, CniPlugins, ContainerImage, DebFile, DebFrom, Debian,
-    Download, EtcdRelease, FileEntry, FileKind, FileTree, Image, ImagesFrom, Kernel, KubeletSource,
-    Kubernetes, KubernetesTool, Locale, Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt, PrebuiltFrom,
-    RootOptions, Run, TreeFrom, Units, User,
+    Accounts, ArchiveFile, Authority, BaseConfig, CniPlugins, ContainerImage, DebFile, DebFrom,
+    Debian, Download, EtcdRelease, FileEntry, FileKind, FileTree, Image, ImagesFrom, Kernel,
+    KubeletSource, Kubernetes, KubernetesTool, Locale, Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt,
+    PrebuiltFrom, RootOptions, Run, TreeFrom, Units, User,
 };
 pub(crate) use check::{LOAD, ZONES, covered};
 pub use load::{Choice, load, load_as, only_one, variants};

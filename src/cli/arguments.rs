@@ -173,7 +173,12 @@ impl Output {
         session.site = settings.fetch_options();
         if let Some(remote) = settings.remote {
             let scratch = session.cache.root().to_owned();
-            let shared = RemoteCache::open(remote, &session.fetch_options(), &session.progress, &scratch)?;
+            let shared = RemoteCache::open(
+                remote,
+                &session.fetch_options(),
+                &session.progress,
+                &scratch,
+            )?;
             session.cache.share(Some(Arc::new(shared)));
         }
         Ok(session)
