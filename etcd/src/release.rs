@@ -82,9 +82,6 @@ pub fn refusal(root: &Path, folder: &Path, image: Option<&str>) -> Option<String
     let name = image.split('@').next().unwrap_or(image);
     let repository = name.rsplit_once(':').map_or(name, |(name, _)| name);
     if !pod.is_empty() && !pod.contains(&format!("{repository}:")) && !pod.contains(ETCD_IMAGE) {
-        tracing::info!(
-            "etcd's data is of {needed}, the image's etcd is {image}, which the static pod does not run"
-        );
         return None;
     }
     Some(format!(
@@ -121,9 +118,6 @@ struct Backend {
     /// The page of the root bucket.
     root: u64,
 }
-
-/// A page's kind and its elements' bytes, with the header.
-struct Page(Vec<u8>);
 
 fn number<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N]> {
     let found = bytes.get(at..).and_then(|rest| rest.first_chunk());
@@ -165,10 +159,6 @@ impl Backend {
         }
         let (_, page_size, root) =
             best.context("it is not a bbolt file, or both meta pages are damaged")?;
-        ensure!(
-            page_size.is_power_of_two(),
-            "its pages have {page_size} bytes"
-        );
         Ok(Self {
             file,
             page_size,
@@ -176,7 +166,7 @@ impl Backend {
         })
     }
 
-    fn page(&self, id: u64) -> Result<Page> {
+    fn page(&self, id: u64) -> Result<Vec<u8>> {
         let at = id.checked_mul(self.page_size).context("a page's number")?;
         let mut header = [0; HEADER];
         self.file.read_exact_at(&mut header, at)?;
@@ -185,7 +175,7 @@ impl Backend {
         ensure!(size <= LARGEST, "page {id} has {size} bytes");
         let mut bytes = vec![0; usize::try_from(size)?];
         self.file.read_exact_at(&mut bytes, at)?;
-        Ok(Page(bytes))
+        Ok(bytes)
     }
 
     /// The value of a key in a bucket of the top.
@@ -195,16 +185,16 @@ impl Backend {
         };
         // A bucket is its root page, or that page itself behind the header if it is small.
         let top = match u64_at(&header, 0)? {
-            0 => Page(header.get(HEADER..).unwrap_or_default().to_vec()),
+            0 => header.get(HEADER..).unwrap_or_default().to_vec(),
             root => self.page(root)?,
         };
         self.find(top, key.as_bytes())
     }
 
     /// The value of a key below a page.
-    fn find(&self, mut page: Page, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn find(&self, mut page: Vec<u8>, key: &[u8]) -> Result<Option<Vec<u8>>> {
         for _ in 0..LEVELS {
-            let bytes = &page.0;
+            let bytes = &page;
             let (flags, count) = (u16_at(bytes, 8)?, usize::from(u16_at(bytes, 10)?));
             let mut below = None;
             for index in 0..count {

@@ -102,15 +102,13 @@ pub fn mount(node: Node<'_>, settings: &NodeSettings) -> Result<EtcdGate> {
 /// The gate, closed if the data is of a later release than the image's etcd: that would end with it again and again, and the kubelet
 /// would never be READY. The boot goes on, so that the node can be examined, and is not blessed.
 fn held_back(node: Node<'_>, gate: EtcdGate) -> Result<EtcdGate> {
-    let world = &node.programs.world;
     let root = &node.programs.sysroot;
     let target = root.join(ETCD.trim_start_matches('/'));
     let Some(reason) = release::refusal(root, &target, node.image) else {
         return Ok(gate);
     };
     mount::unmount(&target)?;
-    say(world, &format!("slipway: etcd: {reason}"));
-    tracing::error!("etcd: {reason}");
+    say(&node.programs.world, &format!("slipway: etcd: {reason}"));
     Ok(EtcdGate {
         device: None,
         reason: Some(reason),

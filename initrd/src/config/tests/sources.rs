@@ -62,6 +62,7 @@ fn every_kind_of_source_is_fetched() {
         azure: server.base.clone(),
         s3: Some(server.base.clone()),
         gs: server.base.clone(),
+        ..fetch::Endpoints::default()
     };
     let user = Some(text_of("user", &text));
     let fetched = gathered_with(&settings, Metadata::default(), None, user).unwrap();
