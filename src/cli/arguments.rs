@@ -252,7 +252,7 @@ pub(crate) enum Command {
     },
     /// Print a manual page, as for `man -l -`
     Manual {
-        /// The page: slipway, or slipway-build and so on for one of its commands
+        /// The page: slipway, or a command, as build or cache-prune
         #[arg(default_value = "slipway")]
         page: String,
         /// Print the names of all pages instead

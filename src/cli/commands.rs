@@ -188,7 +188,7 @@ fn to_run(steps: &pipeline::Steps) -> String {
     };
     line("in the cache", &steps.cached)
         + &line("would run", &steps.run)
-        + &line("would run if what they follow from changes", &steps.follow)
+        + &line("follow from these", &steps.follow)
 }
 
 /// The files that a build has to fetch or to compile, with their number and size.

@@ -16,6 +16,7 @@ pub(crate) fn print(page: &str, list: bool) -> Result<()> {
     }
     let text = pages
         .get(page)
+        .or_else(|| pages.get(&format!("slipway-{page}")))
         .with_context(|| format!("there is no page {page}: `slipway manual --list` names all"))?;
     arguments::print(text)
 }

@@ -101,40 +101,47 @@ fn above_its_limit_the_longest_unused_goes_and_this_builds_entries_stay() {
     assert!(cache.bound().unwrap().is_empty());
 }
 
-/// Builds that use the same entries while another one removes all that it can, again and again: none of them ever loses a file.
+/// Builds that use overlapping entries while another one removes all that it can, again and again: none of them ever loses a file.
 #[test]
 fn a_running_build_never_loses_what_it_uses() {
     let place = tempfile::tempdir().unwrap();
     let over = AtomicBool::new(false);
+    let build = |first: usize| {
+        for round in 0..20 {
+            let cache = open(&place);
+            let made = (0..3).map(|number| {
+                let name = ((first + round + number) % 8).to_string();
+                step(&cache, &name).path
+            });
+            for path in made.collect::<Vec<_>>() {
+                assert_eq!(fs::read(path.join("x")).unwrap().len(), PART);
+            }
+        }
+    };
+    // Once more when all of them ended: nothing is in use then.
+    let remove = || {
+        let mut removed = 0;
+        loop {
+            let last = over.load(Ordering::Relaxed);
+            let cache = open(&place).with_limit(Limit(Some(0)));
+            removed += cache.bound().unwrap().len();
+            if last {
+                return removed;
+            }
+        }
+    };
     std::thread::scope(|scope| {
         let builds: Vec<_> = (0..3)
-            .map(|_| {
-                scope.spawn(|| {
-                    for _ in 0..20 {
-                        let cache = open(&place);
-                        let names = ["a", "b", "c", "d"];
-                        let made = names.map(|name| step(&cache, name).path);
-                        for path in &made {
-                            assert_eq!(fs::read(path.join("x")).unwrap().len(), PART);
-                        }
-                    }
-                })
-            })
+            .map(|first| scope.spawn(move || build(first)))
             .collect();
-        let removed = scope.spawn(|| {
-            let mut removed = 0;
-            while !over.load(Ordering::Relaxed) {
-                let cache = open(&place).with_limit(Limit(Some(0)));
-                removed += cache.bound().unwrap().len();
-            }
-            removed
-        });
+        let removed = scope.spawn(remove);
         let ended: Vec<_> = builds.into_iter().map(|build| build.join()).collect();
         over.store(true, Ordering::Relaxed);
         assert!(removed.join().unwrap() > 0);
         assert!(ended.iter().all(Result::is_ok));
     });
     let cache = open(&place);
+    assert!(cache.entries().unwrap().is_empty());
     assert_eq!(folder(&cache.root.join("tmp")).unwrap().len(), 0);
     assert_eq!(folder(&cache.root.join("locks")).unwrap().len(), 0);
 }
