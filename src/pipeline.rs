@@ -58,58 +58,10 @@ pub struct Built {
     pub removed: Option<String>,
 }
 
-/// Builds a recipe. A step with unchanged inputs is taken from the cache.
-///
-/// # Errors
-/// The recipe's mistakes (as [`recipe::Mistakes`]), or the step that failed.
-pub fn build(session: &Session, request: &Request) -> Result<Built> {
-    let built = line(session, request);
-    // Also what a failed build has made is of use to the next one, on whatever machine.
-    if let Some(shared) = session
-        .cache
-        .shared()
-        .filter(|_| !session.interrupt.requested())
-    {
-        shared.finish();
-    }
-    built
-}
-
-/// The line: each step takes the products before it.
-fn line(session: &Session, request: &Request) -> Result<Built> {
-    let recipe = recipe::load_as(&request.recipe, &request.choice)?;
-    let locked = lock::pin(session, recipe, request.lock)?;
-    locked.check_offline(session, Wanted::Build)?;
-    let image = make(session, locked)?;
-    let output = Output::take(&request.output, &image)?;
-    if output.is_current() {
-        session.progress.step(PUBLISH).hit(None);
-    } else {
-        // Written straight into the folder that is published: a disk has gigabytes, and no other step reads it.
-        let unfinished = output.begin(&session.interrupt)?;
-        let folder = unfinished.path();
-        let disk = disk::write(session, &image.parts(), &folder.join(artifact::DISK))?;
-        let sums = Sums::begin(&disk.path);
-        artifact::write_all(session, image.artifacts(), &image.inputs(&disk), folder)?;
-        output.publish(session, &image, sums)?;
-    }
-    session.cache.settle()?;
-    bound_cache(session)?;
-    Ok(Built {
-        out: output.folder,
-        removed: removed::line(&image.removed),
-        locked: image.locked,
-    })
-}
-
 /// Everything of an image that is in the cache.
 fn make(session: &Session, locked: LockedRecipe) -> Result<Image> {
     locked.fetch_files(session)?;
-    let tools = tools::install(
-        session,
-        "tools",
-        &locked.packages(session, SET_TOOLS_BUILD)?,
-    )?;
+    let tools = tools::install(session, "tools", &locked.fetch(session, SET_TOOLS_BUILD)?)?;
     let (rootfs, kernel) = side_by_side(
         || rootfs::install(session, &locked),
         || {
@@ -137,6 +89,36 @@ fn make(session: &Session, locked: LockedRecipe) -> Result<Image> {
         kubelet,
         sbom,
         removed: rootfs.report,
+    })
+}
+
+/// Builds a recipe. A step with unchanged inputs is taken from the cache.
+///
+/// # Errors
+/// The recipe's mistakes (as [`recipe::Mistakes`]), or the step that failed.
+pub fn build(session: &Session, request: &Request) -> Result<Built> {
+    let recipe = recipe::load_as(&request.recipe, &request.choice)?;
+    let locked = lock::pin(session, recipe, request.lock)?;
+    locked.check_offline(session, Wanted::Build)?;
+    let image = make(session, locked)?;
+    let output = Output::take(&request.output, &image)?;
+    if output.is_current() {
+        session.progress.step(PUBLISH).hit(None);
+    } else {
+        // Written straight into the folder that is published: a disk has gigabytes, and no other step reads it.
+        let unfinished = output.begin(&session.interrupt)?;
+        let folder = unfinished.path();
+        let disk = disk::write(session, &image.parts(), &folder.join(artifact::DISK))?;
+        let sums = Sums::begin(&disk.path);
+        artifact::write_all(session, image.artifacts(), &image.inputs(&disk), folder)?;
+        output.publish(session, &image, sums)?;
+    }
+    session.cache.settle()?;
+    bound_cache(session)?;
+    Ok(Built {
+        out: output.folder,
+        removed: removed::line(&image.removed),
+        locked: image.locked,
     })
 }
 
@@ -227,6 +209,6 @@ fn side_by_side<A, B: Send>(
 /// # Errors
 /// If its packages cannot be fetched or unpacked.
 pub fn tools_run(session: &Session, locked: &LockedRecipe) -> Result<Tools> {
-    let debs = locked.packages(session, SET_TOOLS_RUN)?;
+    let debs = locked.fetch(session, SET_TOOLS_RUN)?;
     tools::install(session, SET_TOOLS_RUN, &debs)
 }
