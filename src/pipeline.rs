@@ -58,6 +58,14 @@ pub struct Built {
     pub removed: Option<String>,
 }
 
+/// The recipe with its lock.
+fn pinned(session: &Session, request: &Request) -> Result<LockedRecipe> {
+    let recipe = recipe::load_as(&request.recipe, &request.choice)?;
+    let locked = lock::pin(session, recipe, request.lock)?;
+    locked.check_offline(session, Wanted::Build)?;
+    Ok(locked)
+}
+
 /// Everything of an image that is in the cache.
 fn make(session: &Session, locked: LockedRecipe) -> Result<Image> {
     locked.fetch_files(session)?;
@@ -97,10 +105,7 @@ fn make(session: &Session, locked: LockedRecipe) -> Result<Image> {
 /// # Errors
 /// The recipe's mistakes (as [`recipe::Mistakes`]), or the step that failed.
 pub fn build(session: &Session, request: &Request) -> Result<Built> {
-    let recipe = recipe::load_as(&request.recipe, &request.choice)?;
-    let locked = lock::pin(session, recipe, request.lock)?;
-    locked.check_offline(session, Wanted::Build)?;
-    let image = make(session, locked)?;
+    let image = make(session, pinned(session, request)?)?;
     let output = Output::take(&request.output, &image)?;
     if output.is_current() {
         session.progress.step(PUBLISH).hit(None);
