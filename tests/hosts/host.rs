@@ -155,7 +155,7 @@ impl Answer {
 pub(crate) fn is_possible() -> bool {
     let root = Uid::effective().is_root();
     if !root {
-        eprintln!("skipped: this test needs root");
+        eprintln!("left out: this test needs root");
     }
     root
 }
