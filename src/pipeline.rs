@@ -69,7 +69,11 @@ fn pinned(session: &Session, request: &Request) -> Result<LockedRecipe> {
 /// Everything of an image that is in the cache.
 fn make(session: &Session, locked: LockedRecipe) -> Result<Image> {
     locked.fetch_files(session)?;
-    let tools = tools::install(session, "tools", &locked.fetch(session, SET_TOOLS_BUILD)?)?;
+    let tools = tools::install(
+        session,
+        "tools",
+        &locked.packages(session, SET_TOOLS_BUILD)?,
+    )?;
     let (rootfs, kernel) = side_by_side(
         || rootfs::install(session, &locked),
         || {
@@ -105,6 +109,20 @@ fn make(session: &Session, locked: LockedRecipe) -> Result<Image> {
 /// # Errors
 /// The recipe's mistakes (as [`recipe::Mistakes`]), or the step that failed.
 pub fn build(session: &Session, request: &Request) -> Result<Built> {
+    let built = line(session, request);
+    // Also what a failed build has made is of use to the next one, on whatever machine.
+    if let Some(shared) = session
+        .cache
+        .shared()
+        .filter(|_| !session.interrupt.requested())
+    {
+        shared.finish();
+    }
+    built
+}
+
+/// The line: each step takes the products before it.
+fn line(session: &Session, request: &Request) -> Result<Built> {
     let image = make(session, pinned(session, request)?)?;
     let output = Output::take(&request.output, &image)?;
     if output.is_current() {
@@ -214,6 +232,6 @@ fn side_by_side<A, B: Send>(
 /// # Errors
 /// If its packages cannot be fetched or unpacked.
 pub fn tools_run(session: &Session, locked: &LockedRecipe) -> Result<Tools> {
-    let debs = locked.fetch(session, SET_TOOLS_RUN)?;
+    let debs = locked.packages(session, SET_TOOLS_RUN)?;
     tools::install(session, SET_TOOLS_RUN, &debs)
 }
