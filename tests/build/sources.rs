@@ -427,6 +427,10 @@ fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
 /// crictl and the CNI plugins are taken from the archives of their own releases, by the checksum beside each or the release table's
 /// hash; an archive without the program, of another version or with another hash fails the lock with what it has.
 #[test]
+#[allow(
+    clippy::too_many_lines,
+    reason = "one server, and one fault after the other"
+)]
 fn crictl_and_the_cni_plugins_come_from_their_own_releases() {
     let place = Place::new("own", None);
     let kubelet = program(&place.folder, "v1.36.3");
