@@ -186,8 +186,10 @@ fn clashing(recipe: &Recipe, accounts: &Accounts, clash: &Clash) -> Mistake {
     let places = &recipe.places;
     let [one, other] = &clash.names;
     let written = |name: &&String| {
-        let keys = [table, name.as_str(), key];
-        places.written_key(&keys).and_then(|_| places.value(&keys))
+        // The group of a user has the user's number.
+        let all = [[table, name.as_str(), key], ["users", name.as_str(), "uid"]];
+        let written = |keys: &&[&str; 3]| places.written_key(&keys[..]).is_some();
+        places.value(&all.iter().find(written)?[..])
     };
     let table_of = |name: &String| places.written_key(&[table, name]);
     let fixed = [one, other].iter().find_map(written);

@@ -12,6 +12,8 @@ use crate::recipe::tree::{Node, Value};
 
 /// The home of an account that has none.
 const NO_HOME: &str = "/nonexistent";
+/// The shell of an account without a login.
+const NO_SHELL: &str = "/usr/sbin/nologin";
 /// Numbers that systemd and the kernel have for others: no owner, "no change" in 16 and 32 bits.
 const NEVER: [u32; 3] = [65534, 65535, u32::MAX];
 
@@ -180,7 +182,14 @@ impl User {
     /// Its shell in passwd(5).
     #[must_use]
     pub fn shell(&self) -> &str {
-        self.shell.as_deref().unwrap_or("/usr/sbin/nologin")
+        self.shell.as_deref().unwrap_or(NO_SHELL)
+    }
+
+    /// The shell that has to be a program of the image. That of accounts without a login need not be: none denies a login as well, and
+    /// it is not in an image whose packages do not bring it.
+    #[must_use]
+    pub fn wanted_shell(&self) -> Option<&str> {
+        self.shell.as_deref().filter(|shell| *shell != NO_SHELL)
     }
 
     /// The home that has to be a folder of the image; none of an account without one, or where systemd makes the folder.

@@ -35,7 +35,9 @@ fn home(recipe: &Recipe, name: &str, user: &User, with_files: &Found, mistakes: 
 }
 
 fn shell(recipe: &Recipe, name: &str, user: &User, with_files: &Found, mistakes: &mut Mistakes) {
-    let shell = user.shell();
+    let Some(shell) = user.wanted_shell() else {
+        return;
+    };
     let tree = &with_files.tree;
     let path = resolve(tree, shell, true).unwrap_or_default();
     let found = tree.get(&path);
@@ -88,7 +90,6 @@ mod tests {
         let tree = found(vec![
             Entry::symlink("/bin", "usr/bin"),
             Entry::file("/usr/bin/bash", 0o755, ""),
-            Entry::file("/usr/sbin/nologin", 0o755, ""),
             Entry::directory("/usr/lib/a", 0o755),
         ]);
         let mut mistakes = recipe.places.mistakes();
