@@ -38,7 +38,7 @@ template = true
 content = "the recipe has the last word\n"
 
 [kernel.options]
-nvme_core = "io_timeout=60"
+i6300esb = "heartbeat=60"
 
 [sysctl]
 vm.max_map_count = 262144
@@ -300,8 +300,8 @@ fn in_the_root(bench: &Bench) {
         "- /etc/ssh/moduli",
         "~ /etc/nsswitch.conf",
         "+ /etc/zone 14 B",
-        "+ /etc/sysctl.d/90-recipe.conf 72 B",
-        "+ /etc/modprobe.d/recipe.conf 102 B",
+        "+ /etc/sysctl.d/90-recipe.conf 71 B",
+        "+ /etc/modprobe.d/recipe.conf 101 B",
         "~ /etc/locale.conf",
         "~ /etc/localtime target",
         "~ /etc/passwd content",

@@ -29,7 +29,7 @@ pub(super) struct RawKernel {
     pub modules: Vec<String>,
     /// Modules that the running node loads at each boot, by name or alias.
     pub load: Vec<String>,
-    /// Options of loadable modules, by the module's name, in the initramfs too: `nvme_core = "io_timeout=60"`.
+    /// Options of loadable modules, by the module's name, in the initramfs too: `bonding = "max_bonds=0"`.
     pub options: BTreeMap<String, String>,
     /// Modules that no device loads by itself, in the initramfs neither.
     pub blacklist: Vec<String>,

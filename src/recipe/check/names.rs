@@ -183,7 +183,7 @@ impl Rule {
                 !name.trim().is_empty()
                     && name.split_whitespace().all(|word| !word.starts_with('='))
                     && rest(&|c| (c.is_ascii_graphic() || c == ' ') && !"#\\".contains(c)),
-                "expected words as \"io_timeout=60 multipath=N\" on one line",
+                "expected words as \"max_bonds=0 miimon=100\" on one line",
             ),
         };
         outcome(name, what, good, expected)
