@@ -302,7 +302,7 @@ fn in_the_root(bench: &Bench) {
         "+ /etc/zone 14 B",
         "+ /etc/sysctl.d/90-recipe.conf 71 B",
         "+ /etc/modprobe.d/recipe.conf 101 B",
-        "~ /etc/locale.conf",
+        "+ /etc/locale.conf 67 B",
         "~ /etc/localtime target",
         "~ /etc/passwd content",
         "~ /usr/lib/dbus-1.0/dbus-daemon-launch-helper owner",
