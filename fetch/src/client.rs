@@ -108,6 +108,11 @@ impl Client {
         })
     }
 
+    /// The logins of servers, in programs that have any.
+    pub(crate) fn logins(&self) -> Option<&Arc<dyn Logins>> {
+        self.logins.as_ref().filter(|_| cfg!(feature = "logins"))
+    }
+
     /// The same for a caller that sends its own credentials.
     pub(crate) fn without_logins(&self) -> Self {
         Self {

@@ -126,7 +126,7 @@ impl Repository {
             why,
         };
         let challenge = Challenge::read(&challenge, &self.base).map_err(&refuse)?;
-        let login = match &client.logins {
+        let login = match client.logins() {
             Some(logins) => logins.of_repository(&self.registry, &self.name),
             None => Ok(None),
         };
@@ -161,7 +161,7 @@ impl Repository {
         refuse: &impl Fn(String) -> Failure,
     ) -> Result<String, Failure> {
         let mut want = Want::new(service, TOKEN_LIMIT);
-        if let Some(login) = login {
+        if let Some(login) = login.filter(|_| cfg!(feature = "logins")) {
             if !registry::is_safe_for_logins(service) {
                 let service = shown(service);
                 return Err(refuse(format!(
@@ -193,7 +193,7 @@ impl Repository {
                 login.from
             )),
             None => {
-                let logins = client.logins.as_ref()?;
+                let logins = client.logins()?;
                 Some(logins.missing(server_of(&self.base)))
             }
         }
@@ -209,6 +209,9 @@ impl Repository {
 
 /// The failure with what is known of the login, if the server refuses that.
 fn with_note(failure: Failure, said: Option<String>) -> Failure {
+    if !cfg!(feature = "logins") {
+        return failure;
+    }
     match failure {
         Failure::Status {
             url,

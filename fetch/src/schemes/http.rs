@@ -35,7 +35,7 @@ pub(super) fn parse(text: &str) -> Result<Box<dyn HttpSource>, String> {
 impl Address {
     /// Asks the client for a login, unless the URL has one.
     fn ask(&mut self, client: &Client) -> Result<(), Ending> {
-        let Some(logins) = client.logins.as_ref().filter(|_| self.login.is_none()) else {
+        let Some(logins) = client.logins().filter(|_| self.login.is_none()) else {
             return Ok(());
         };
         let refuse = |why: String| Ending::refused(self.url.as_str(), why);
