@@ -29,7 +29,7 @@ architecture = "x86-64"
 suite = "trixie"
 components = ["main"]
 packages = ["ca-certificates", "containerd", "dbus", "e2fsprogs", "kmod", "mount", "openssh-server", "passwd",
-            "systemd", "systemd-resolved", "systemd-sysv", "udev"]
+            "systemd", "systemd-resolved", "systemd-sysv", "tzdata", "udev"]
 
 [kernel]
 package = "linux-image-cloud-amd64"
