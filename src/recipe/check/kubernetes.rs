@@ -32,7 +32,7 @@ pub(super) struct RawKubernetes {
     /// Where the CNI plugins come from that /opt/cni/bin links to: "debian" (the package containernetworking-plugins) or "release" (the
     /// version that the release of Kubernetes is tested with). Default: the recipe's own files and packages.
     pub cni_plugins: Option<CniPlugins>,
-    /// The server of the releases of crictl and the CNI plugins. Default: "https://github.com".
+    /// The server of the releases of crictl and the CNI plugins. Default: `https://github.com`.
     pub github: Option<String>,
 }
 
