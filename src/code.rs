@@ -45,8 +45,18 @@ pub const OWN_PROGRAMS: Code = Code(env!("SLIPWAY_CODE_OWN_PROGRAMS"));
 #[must_use]
 pub fn of_all() -> String {
     let all = [
-        ROOTFS, LAYER, CONTENT, ROOT, KERNEL, INITRAMFS, BOOTABLE, DISK, OUTPUT, CONTAINERS,
+        ROOTFS,
+        LAYER,
+        CONTENT,
+        ROOT,
+        KERNEL,
+        INITRAMFS,
+        BOOTABLE,
+        DISK,
+        OUTPUT,
+        CONTAINERS,
         PROGRAMS,
+        OWN_PROGRAMS,
     ];
     let all: String = all.map(Code::as_str).join(" ");
     HEXLOWER.encode(&Sha256::digest(all))
