@@ -69,6 +69,14 @@ const MAKERS: &[Maker] = &[
             include_str!("first_boot/postgresql"),
         )),
     },
+    Maker {
+        name: "mariadb",
+        paths: &["var/lib/mysql/*"],
+        texts: Some((
+            include_str!("first_boot/slipway-mariadb.service"),
+            include_str!("first_boot/mariadb"),
+        )),
+    },
     // dkms makes it when it signs its first module.
     Maker {
         name: "dkms",

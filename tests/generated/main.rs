@@ -48,6 +48,11 @@ const TESTS: &[Test] = &[
         true,
     ),
     (
+        "mariadb_makes_its_data_on_first_boot",
+        first_boot::mariadb,
+        true,
+    ),
+    (
         "what_scripts_generate_is_refused_unless_the_recipe_takes_it",
         refused::generated,
         false,

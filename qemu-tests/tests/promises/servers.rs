@@ -87,7 +87,10 @@ fn up(running: &Running) -> Result<()> {
         "systemd says {:?}: {}",
         state.output,
         running
-            .ask("systemctl --failed --no-legend; systemctl list-jobs; journalctl -b -p err --no-pager | tail -n 40")?
+            .ask(
+                "for unit in $(systemctl --failed --plain --no-legend | cut -d' ' -f1); do \
+                 journalctl -b -u $unit --no-pager -o cat | tail -n 20; done; systemctl list-jobs"
+            )?
             .output
     );
     Ok(())
