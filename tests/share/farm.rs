@@ -11,7 +11,7 @@ use crate::Bench;
 
 /// Path of the test's files inside the sandbox.
 const PLACE: &str = "/farm";
-/// What kubectl is told to add, so that it writes the Job.
+/// A variable that `kubectl set env` adds to the Job: it reads the Job into its types, and prints it with the variable.
 const PROBE: &str = "SLIPWAY_PROBE";
 
 pub(crate) fn jobs_are_those_of_the_api(bench: &Bench) -> Result<()> {
