@@ -75,9 +75,12 @@ pub(crate) const STEPS: &[Step] = &[
             "src/steps/root.rs",
             "src/layer",
             "src/layer.rs",
+            "src/format/erofs",
+            "src/format/erofs.rs",
+            "src/format/lz4.rs",
             "src/format/verity.rs",
         ],
-        crates: &["tar"],
+        crates: &["tar", "zstd", "zstd-sys"],
     },
     Step {
         name: "KERNEL",

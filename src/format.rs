@@ -3,6 +3,9 @@
 // Floor: sparse files
 pub mod sparse;
 
+// Floor: compression
+pub mod lz4;
+
 // Floor: the number of threads
 pub mod threads;
 
@@ -10,6 +13,7 @@ pub mod threads;
 pub mod certificate;
 pub mod cpio;
 pub mod digest;
+pub mod erofs;
 pub mod fat;
 pub mod gpt;
 pub mod gzip;

@@ -86,7 +86,7 @@ fn make(session: &Session, locked: LockedRecipe) -> Result<Image> {
     let kubelet = kubelet::install(session, &locked)?;
     let identity = identity::describe(&locked, &rootfs, &kernel, &kubelet)?;
     let layers = layers::collect(session, &locked, &identity, &rootfs, &kernel, &kubelet)?;
-    let root = root::seal(session, &locked, &tools, &rootfs, &layers)?;
+    let root = root::seal(session, &locked, &rootfs, &layers)?;
     let contents = initramfs::contents(&locked, &identity, &rootfs, &layers);
     let initramfs = initramfs::pack(session, &kernel, &contents)?;
     let options = bootable::options(&locked.recipe, &identity, &root);

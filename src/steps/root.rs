@@ -1,14 +1,14 @@
 //! Root: the tree and its layers sealed as EROFS with a dm-verity hash tree.
 //!
 //! Base and layers are merged in memory to one sorted and normalised list (parents first, no path through a link, no
-//! path below a removed folder) and streamed to `mkfs.erofs --tar=f`: the tree is never written to the disk as files.
+//! path below a removed folder) and written as one file: the tree is never on the disk as files.
 
 mod kubelet;
 mod reserved;
 mod set_id;
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::collections::HashMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -17,12 +17,11 @@ use image::verity::{RootHash, SALT};
 use sha2::{Digest, Sha256};
 
 use crate::code;
+use crate::format::erofs::{self, Content, Node, Volume};
 use crate::format::verity;
 use crate::host::cache::Key;
 use crate::host::session::Session;
 use crate::install::Rootfs;
-use crate::install::tools::Tools;
-use crate::layer::stream::{Form, Stream};
 use crate::layer::usage::Usage;
 use crate::layer::{Entry, Kind, Layer, Source};
 use crate::lock::LockedRecipe;
@@ -53,17 +52,15 @@ pub struct Root {
 /// Lays the layers over the tree, later ones over earlier ones, and seals the result.
 ///
 /// # Errors
-/// If two layers conflict, a file changed meanwhile, or `mkfs.erofs` fails.
+/// If two layers conflict, or a file changed meanwhile.
 pub fn seal(
     session: &Session,
     locked: &LockedRecipe,
-    tools: &Tools,
     rootfs: &Rootfs,
     layers: &[Layer],
 ) -> Result<Root> {
     let (options, epoch) = (&locked.recipe.root, locked.lock.epoch);
     let mut key = Key::of("root", code::ROOT)
-        .key("tools", &tools.key)
         .key("rootfs", &rootfs.key)
         .value("options", options)?
         .bytes("epoch", &epoch.to_le_bytes());
@@ -79,7 +76,7 @@ pub fn seal(
         let usage = serde_json::to_vec(&Usage::of(&entries)?)?;
         fs::write(folder.join(USAGE), usage)?;
         let erofs = folder.join(EROFS);
-        format(tools, &entries, folder, options, &key, epoch)?;
+        format(&entries, &erofs, options, &key, epoch)?;
         step.note("hashing");
         let salt: [u8; SALT] = derived("verity salt", &key);
         let hash = verity::write(
@@ -112,107 +109,75 @@ pub fn seal(
     Ok(root)
 }
 
-/// Streams the entries into `mkfs.erofs`.
+/// Writes the merged entries as EROFS.
 fn format(
-    tools: &Tools,
     entries: &[Entry],
-    folder: &Path,
+    to: &Path,
     options: &RootOptions,
     key: &Key,
     epoch: u64,
 ) -> Result<()> {
-    let mut arguments = vec![
-        "--tar=f".to_owned(),
-        "--quiet".to_owned(),
-        format!("-T{epoch}"),
-        "--all-time".to_owned(),
-        format!("-U{}", uuid("erofs uuid", key)),
-    ];
-    if options.compression != "none" {
-        arguments.push(format!("-z{}", options.compression));
-        arguments.push(format!("-C{}", options.cluster));
+    let volume = Volume {
+        uuid: uuid("erofs uuid", key),
+        epoch,
+        compression: (options.compression.parse())
+            .map_err(|error: String| anyhow::anyhow!(error))?,
+        cluster: options.cluster,
+    };
+    erofs::write(&nodes(entries)?, &volume, to)
+}
+
+/// The entries as nodes. Two names of one file of the host, or of one range of the base's stream, become hard links.
+fn nodes(entries: &[Entry]) -> Result<Vec<Node<'_>>> {
+    let mut names: HashMap<(&Path, u64), (usize, &Entry)> = HashMap::new();
+    let mut nodes = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let (content, place) = match &entry.kind {
+            Kind::HardLink(_) | Kind::Remove => continue,
+            Kind::Directory | Kind::Symlink(_) => (None, None),
+            Kind::File(Source::Bytes(bytes)) => (Some(Content::Bytes(bytes)), None),
+            Kind::File(Source::Path(file)) => {
+                let size = fs::metadata(file)
+                    .with_context(|| format!("reading {} for {}", file.display(), entry.path))?
+                    .len();
+                let offset = 0;
+                let content = Content::Range { file, offset, size };
+                (Some(content), Some((file.as_path(), WHOLE)))
+            }
+            Kind::File(Source::Range { file, offset, size }) => {
+                let (offset, size) = (*offset, *size);
+                let content = Content::Range { file, offset, size };
+                let place = (size > 0).then_some((file.as_path(), offset));
+                (Some(content), place)
+            }
+        };
+        let at = nodes.len();
+        let first = place.map(|place| *names.entry(place).or_insert((at, entry)));
+        let kind = match (content, first, &entry.kind) {
+            (Some(_), Some((of, first)), _) if of < at && same(first, entry) => {
+                erofs::Kind::HardLink(of)
+            }
+            (Some(content), _, _) => erofs::Kind::File(content),
+            (None, _, Kind::Symlink(target)) => erofs::Kind::Symlink(target),
+            (None, _, _) => erofs::Kind::Directory,
+        };
+        if let (erofs::Kind::File(_), Some(place)) = (&kind, place) {
+            names.insert(place, (at, entry));
+        }
+        nodes.push(Node {
+            path: &entry.path,
+            mode: entry.mode,
+            uid: entry.uid,
+            gid: entry.gid,
+            xattrs: &entry.xattrs,
+            kind,
+        });
     }
-    tools
-        .sandbox()
-        .epoch(epoch)
-        .bind(folder, "/work")
-        // mkfs.erofs keeps the stream's contents in a temporary file; the RAM disk at /tmp is too small for them.
-        .env("TMPDIR", "/work")
-        .command("mkfs.erofs")
-        .args(arguments)
-        .arg(format!("/work/{EROFS}"))
-        .feed(|input| {
-            let mut stream = Stream::new(BufWriter::with_capacity(1 << 20, input));
-            write(entries, &mut stream, epoch)?;
-            stream.end()?;
-            stream.into_inner()?;
-            Ok(())
-        })?;
-    // The next data on the disk begins at a block.
-    let file = File::options().write(true).open(folder.join(EROFS))?;
-    let size = file.metadata()?.len();
-    let whole = size.next_multiple_of(image::verity::BLOCK);
-    if whole != size {
-        file.set_len(whole)?;
-    }
-    Ok(())
+    Ok(nodes)
 }
 
 /// In place of an offset: the whole file.
 const WHOLE: u64 = u64::MAX;
-
-/// Writes the merged entries. Two names of one file of the host, or of one range of the base's stream, become hard links.
-fn write<W: Write>(entries: &[Entry], out: &mut Stream<W>, epoch: u64) -> Result<()> {
-    let mut links: std::collections::HashMap<(&Path, u64), &Entry> =
-        std::collections::HashMap::new();
-    // Keep the last file open: most contents come from one file.
-    let mut open: Option<(&Path, File)> = None;
-    for entry in entries {
-        let about = || format!("writing {}", entry.path);
-        match &entry.kind {
-            Kind::Directory => out.header(entry, Form::Directory, epoch)?,
-            Kind::Symlink(target) => out.header(entry, Form::Symlink(target), epoch)?,
-            Kind::HardLink(_) | Kind::Remove => {}
-            Kind::File(Source::Bytes(bytes)) => {
-                out.header(entry, Form::File(bytes.len() as u64), epoch)?;
-                out.content(&mut bytes.as_slice(), bytes.len() as u64)?;
-            }
-            Kind::File(Source::Path(path)) => {
-                match links.get(&(path.as_path(), WHOLE)) {
-                    Some(first) if same(first, entry) => {
-                        out.header(entry, Form::HardLink(&first.path), epoch)?;
-                        continue;
-                    }
-                    _ => links.insert((path, WHOLE), entry),
-                };
-                let mut file = File::open(path)
-                    .with_context(|| format!("reading {} for {}", path.display(), entry.path))?;
-                let size = file.metadata()?.len();
-                out.header(entry, Form::File(size), epoch)?;
-                out.content(&mut file, size).with_context(about)?;
-            }
-            Kind::File(Source::Range { file, offset, size }) => {
-                if *size > 0 {
-                    match links.get(&(file.as_path(), *offset)) {
-                        Some(first) if same(first, entry) => {
-                            out.header(entry, Form::HardLink(&first.path), epoch)?;
-                            continue;
-                        }
-                        _ => links.insert((file, *offset), entry),
-                    };
-                }
-                if open.as_ref().is_none_or(|(path, _)| path != file) {
-                    open = Some((file, File::open(file).with_context(about)?));
-                }
-                let (_, from) = open.as_mut().context("no file is open")?;
-                from.seek(SeekFrom::Start(*offset))?;
-                out.header(entry, Form::File(*size), epoch)?;
-                out.content(from, *size).with_context(about)?;
-            }
-        }
-    }
-    Ok(())
-}
 
 fn same(one: &Entry, two: &Entry) -> bool {
     (one.mode, one.uid, one.gid, &one.xattrs) == (two.mode, two.uid, two.gid, &two.xattrs)

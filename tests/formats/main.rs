@@ -1,4 +1,4 @@
-//! All output formats of a build against independent programs: ukify, fsck.fat, mtools, sgdisk, cpio, modprobe,
+//! All output formats of a build against independent programs: erofs-utils, ukify, fsck.fat, mtools, sgdisk, cpio, modprobe,
 //! qemu-img, GNU tar and systemd's analyzer, all from a pinned tools tree.
 //!
 //! Without the standard test harness, since an ordinary user becomes root of a namespace before the first thread
@@ -12,6 +12,7 @@
 mod boot_files;
 mod disks;
 mod enable;
+mod root;
 mod setup;
 mod units;
 
@@ -55,6 +56,10 @@ fn main() -> Result<()> {
         (
             "veritysetup_makes_the_same_tree",
             Bench::tree as fn(&Bench) -> Result<()>,
+        ),
+        (
+            "erofs_utils_read_every_kind_of_file",
+            Bench::root_file_system,
         ),
         ("ukify_lays_the_same_bytes", Bench::ukify),
         ("cpio_and_zstd_read_the_initramfs", Bench::initramfs),

@@ -23,6 +23,7 @@ const PROGRAMS: &[&str] = &[
     "dash",
     "diffutils",
     "dosfstools",
+    "erofs-utils",
     "fdisk",
     "gdisk",
     "gzip",

@@ -26,9 +26,9 @@ pub(super) struct RawRoot {
 /// The compression of the root.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RootOptions {
-    /// The argument of `mkfs.erofs -z`: `lz4`, `lz4hc` or `zstd`, with an optional `,LEVEL`; or `none`.
+    /// `lz4`, `lz4hc` or `zstd`, with an optional `,LEVEL`; or `none`.
     pub compression: String,
-    /// Maximum size of a compressed cluster, bytes (`mkfs.erofs -C`): a power of two from 4096 to 1 MiB.
+    /// Maximum size of a compressed cluster, bytes: a power of two from 4096 to 1 MiB.
     pub cluster: u32,
     /// Paths of the packages' files that keep their set-uid and set-gid bits; all others lose them.
     pub set_uid: Vec<String>,

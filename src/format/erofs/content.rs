@@ -1,0 +1,258 @@
+//! The content of files: read, packed on all cores and written in the order of the nodes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+
+use anyhow::{Context as _, Result, anyhow};
+
+use super::inode::Header;
+use super::pack::{Extent, Packed, Packer};
+use super::{BLOCK, BLOCK_BYTES, Content, Kind, Node, Volume, index};
+use crate::format::threads;
+
+/// What a thread packs at once, bytes: a whole number of blocks. A cluster does not go on into the next part.
+const PART: u64 = 4 << 20;
+
+/// Where content is.
+#[derive(Debug)]
+pub(super) enum Stored {
+    /// As it is: whole blocks from `block` on, and the rest.
+    Flat { block: u32, tail: Vec<u8> },
+    /// In `blocks` blocks from `block` on.
+    Packed {
+        block: u32,
+        blocks: u32,
+        extents: Vec<Extent>,
+    },
+}
+
+/// The written content.
+#[derive(Debug)]
+pub(super) struct Written {
+    /// By node; what is empty or a short link's target is not in it.
+    pub(super) of: HashMap<usize, Stored>,
+    /// The block behind the last one.
+    pub(super) end: u32,
+}
+
+/// A part of a file.
+struct Part<'a> {
+    node: usize,
+    content: Content<'a>,
+    offset: u64,
+    size: usize,
+    /// The whole file's bytes.
+    whole: u64,
+    /// Whether it may be packed.
+    packs: bool,
+}
+
+/// What became of a part.
+enum Done {
+    Packed(Packed),
+    Flat { data: Vec<u8>, tail: Vec<u8> },
+}
+
+/// Writes the content of all files as whole blocks; the first one of `out` is `first`.
+pub(super) fn write(
+    nodes: &[Node<'_>],
+    headers: &[Header],
+    volume: &Volume,
+    first: u32,
+    out: &mut impl Write,
+) -> Result<Written> {
+    let parts = parts(nodes, headers);
+    let threads = threads::number();
+    let next = AtomicUsize::new(0);
+    let mut written = Written {
+        of: HashMap::new(),
+        end: first,
+    };
+    std::thread::scope(|scope| {
+        let (send, receive) = sync_channel(threads * 4);
+        for _ in 0..threads {
+            let (send, next, parts) = (send.clone(), &next, &parts);
+            scope.spawn(move || {
+                let mut worker = None;
+                loop {
+                    let place = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(part) = parts.get(place) else { return };
+                    let done = Worker::pack(&mut worker, volume, part, &headers[part.node]);
+                    let done = done.with_context(|| format!("packing {}", nodes[part.node].path));
+                    let failed = done.is_err();
+                    // Nobody receives it: the other end has failed and says why.
+                    if send.send((place, done)).is_err() || failed {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(send);
+        let mut early = BTreeMap::new();
+        let mut expected = 0;
+        for (place, done) in receive {
+            early.insert(place, done?);
+            while let Some(done) = early.remove(&expected) {
+                written.add(&parts[expected], done, out)?;
+                expected += 1;
+            }
+        }
+        if expected == parts.len() {
+            Ok(())
+        } else {
+            Err(anyhow!("a thread ended early"))
+        }
+    })?;
+    Ok(written)
+}
+
+fn parts<'a>(nodes: &[Node<'a>], headers: &[Header]) -> Vec<Part<'a>> {
+    let mut parts = Vec::new();
+    for (node, of) in nodes.iter().enumerate() {
+        let (content, packs) = match of.kind {
+            Kind::File(content) => (content, content.size() > BLOCK_BYTES),
+            Kind::Symlink(target) if headers[node].size() + target.len() > BLOCK => {
+                (Content::Bytes(target.as_bytes()), false)
+            }
+            _ => continue,
+        };
+        let whole = content.size();
+        let mut offset = 0;
+        while offset < whole {
+            let size = PART.min(whole - offset);
+            parts.push(Part {
+                node,
+                content,
+                offset,
+                size: usize::try_from(size).unwrap_or(usize::MAX),
+                whole,
+                packs,
+            });
+            offset += size;
+        }
+    }
+    parts
+}
+
+impl Written {
+    fn add(&mut self, part: &Part<'_>, done: Done, out: &mut impl Write) -> Result<()> {
+        let block = self.end;
+        let data = match done {
+            Done::Packed(Packed { extents, data }) => {
+                let count = count(&data)?;
+                match self.of.get_mut(&part.node) {
+                    Some(Stored::Packed {
+                        blocks,
+                        extents: all,
+                        ..
+                    }) => {
+                        *blocks += count;
+                        all.extend(extents);
+                    }
+                    _ => {
+                        let blocks = count;
+                        let stored = Stored::Packed {
+                            block,
+                            blocks,
+                            extents,
+                        };
+                        self.of.insert(part.node, stored);
+                    }
+                }
+                data
+            }
+            Done::Flat { data, tail } => {
+                match self.of.get_mut(&part.node) {
+                    Some(Stored::Flat { tail: all, .. }) => *all = tail,
+                    _ => {
+                        let block = if data.is_empty() { u32::MAX } else { block };
+                        self.of.insert(part.node, Stored::Flat { block, tail });
+                    }
+                }
+                data
+            }
+        };
+        self.end = block
+            .checked_add(count(&data)?)
+            .context("more than 16 TiB")?;
+        out.write_all(&data).context("writing the file system")
+    }
+}
+
+fn count(data: &[u8]) -> Result<u32> {
+    Ok(u32::try_from(data.len() / BLOCK)?)
+}
+
+/// What a thread has.
+struct Worker {
+    packer: Option<Packer>,
+    /// The last file: most contents come from one.
+    open: Option<(PathBuf, File)>,
+}
+
+impl Worker {
+    fn pack(
+        worker: &mut Option<Self>,
+        volume: &Volume,
+        part: &Part<'_>,
+        header: &Header,
+    ) -> Result<Done> {
+        let worker = match worker {
+            Some(worker) => worker,
+            None => worker.insert(Self {
+                packer: Packer::new(volume.compression, volume.cluster)?,
+                open: None,
+            }),
+        };
+        let input = worker.read(part)?;
+        let head = header.size();
+        if let Some(packer) = &mut worker.packer
+            && part.packs
+        {
+            let packed = packer.pack(&input)?;
+            // A large file is packed in any case: what does not compress is stored as it is there, too.
+            let size = packed.data.len() as u64 + index::size(head as u64, part.whole);
+            if size < part.whole || part.size as u64 != part.whole {
+                return Ok(Done::Packed(packed));
+            }
+        }
+        let mut data = input;
+        let rest = data.len() % BLOCK;
+        if rest == 0 || head + rest > BLOCK {
+            data.resize(data.len().next_multiple_of(BLOCK), 0);
+            return Ok(Done::Flat {
+                data,
+                tail: Vec::new(),
+            });
+        }
+        let tail = data.split_off(data.len() - rest);
+        Ok(Done::Flat { data, tail })
+    }
+
+    fn read(&mut self, part: &Part<'_>) -> Result<Vec<u8>> {
+        let (file, from) = match part.content {
+            Content::Bytes(bytes) => {
+                let offset = usize::try_from(part.offset)?;
+                return Ok(bytes[offset..offset + part.size].to_vec());
+            }
+            Content::Range { file, offset, .. } => (self.open(file)?, offset + part.offset),
+        };
+        let mut input = vec![0; part.size];
+        file.read_exact_at(&mut input, from)?;
+        Ok(input)
+    }
+
+    fn open(&mut self, path: &Path) -> Result<&File> {
+        let about = || format!("reading {}", path.display());
+        if self.open.as_ref().is_none_or(|(open, _)| open != path) {
+            self.open = Some((path.to_owned(), File::open(path).with_context(about)?));
+        }
+        let (_, file) = self.open.as_ref().with_context(about)?;
+        Ok(file)
+    }
+}

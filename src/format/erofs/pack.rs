@@ -1,0 +1,186 @@
+//! Compresses a part of a file into physical clusters of whole blocks.
+//!
+//! Each cluster holds as much content as fits into its blocks. Its data ends where its last block ends, with zeros before it, which the
+//! kernel skips. Where compression saves no block, content is stored as it is, a block of it in each cluster.
+
+use anyhow::{Context as _, Result};
+use zstd::bulk::Compressor as Zstd;
+use zstd::zstd_safe::CParameter;
+
+use super::{BLOCK, Compression};
+use crate::format::lz4;
+
+/// The most content of one cluster, bytes. The kernel decompresses all of it for any page of it.
+const MOST: usize = 1 << 20;
+/// The largest window of zstd, as a power of two.
+const WINDOW: u32 = 20;
+/// How often a size of the input is tried for one cluster.
+const TRIES: usize = 6;
+
+/// Content that is stored together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// Bytes of content.
+    pub(super) length: u32,
+    /// Blocks that hold it.
+    pub(super) blocks: u16,
+    /// Whether it is stored as it is.
+    pub(super) plain: bool,
+}
+
+/// A packed part of a file.
+#[derive(Debug, Default)]
+pub(super) struct Packed {
+    pub(super) extents: Vec<Extent>,
+    /// Whole blocks.
+    pub(super) data: Vec<u8>,
+}
+
+/// Packs one part after another.
+pub(super) struct Packer {
+    algorithm: Algorithm,
+    cluster: usize,
+    /// One cluster's data.
+    scratch: Vec<u8>,
+}
+
+enum Algorithm {
+    Lz4(lz4::Encoder),
+    Zstd(Box<Zstd<'static>>),
+}
+
+impl Packer {
+    /// `None` if content is not compressed. `cluster` is the most bytes of a cluster's data.
+    ///
+    /// # Errors
+    /// If zstd does not know the level.
+    pub(super) fn new(compression: Compression, cluster: u32) -> Result<Option<Self>> {
+        let algorithm = match compression {
+            Compression::None => return Ok(None),
+            Compression::Lz4(level) => Algorithm::Lz4(lz4::Encoder::new(level)),
+            Compression::Zstd(level) => {
+                let about = || format!("setting up zstd's level {level}");
+                let mut zstd = Zstd::new(level).with_context(about)?;
+                zstd.set_parameter(CParameter::WindowLog(WINDOW))
+                    .with_context(about)?;
+                zstd.set_parameter(CParameter::ChecksumFlag(false))
+                    .with_context(about)?;
+                Algorithm::Zstd(Box::new(zstd))
+            }
+        };
+        Ok(Some(Self {
+            algorithm,
+            cluster: cluster as usize,
+            scratch: Vec::new(),
+        }))
+    }
+
+    /// Packs `input`, which begins at a whole block of its file.
+    ///
+    /// # Errors
+    /// If zstd fails.
+    pub(super) fn pack(&mut self, input: &[u8]) -> Result<Packed> {
+        let mut packed = Packed::default();
+        if let Algorithm::Lz4(encoder) = &mut self.algorithm {
+            encoder.begin(input);
+        }
+        let mut at = 0;
+        // How many bytes of content a byte of the last cluster held: where zstd begins to try.
+        let mut ratio = 3;
+        while at < input.len() {
+            self.scratch.clear();
+            let end = input.len().min(at + MOST);
+            let length = match &mut self.algorithm {
+                Algorithm::Lz4(encoder) => {
+                    encoder.block(&input[..end], at, self.cluster, &mut self.scratch)
+                }
+                Algorithm::Zstd(zstd) => {
+                    let length = fill(
+                        zstd,
+                        &input[at..end],
+                        self.cluster,
+                        ratio,
+                        &mut self.scratch,
+                    )?;
+                    ratio = (length / self.scratch.len().max(1)).max(1);
+                    length
+                }
+            };
+            let blocks = self.scratch.len().div_ceil(BLOCK);
+            if length > blocks * BLOCK {
+                let padding = blocks * BLOCK - self.scratch.len();
+                packed.data.resize(packed.data.len() + padding, 0);
+                packed.data.extend_from_slice(&self.scratch);
+                packed.extents.push(Extent {
+                    length: u32::try_from(length)?,
+                    blocks: u16::try_from(blocks)?,
+                    plain: false,
+                });
+                at += length;
+            } else {
+                at = plain(input, at, length, &mut packed);
+            }
+        }
+        Ok(packed)
+    }
+}
+
+/// Stores about `length` bytes from `at` on as they are: whole blocks, or what is left. Gives the end.
+fn plain(input: &[u8], mut at: usize, length: usize, packed: &mut Packed) -> usize {
+    let end = input.len().min(at + length.next_multiple_of(BLOCK));
+    while at < end {
+        let part = &input[at..end.min(at + BLOCK)];
+        packed.data.extend_from_slice(part);
+        packed
+            .data
+            .resize(packed.data.len().next_multiple_of(BLOCK), 0);
+        packed.extents.push(Extent {
+            length: u32::try_from(part.len()).unwrap_or(u32::MAX),
+            blocks: 1,
+            plain: true,
+        });
+        at += part.len();
+    }
+    at
+}
+
+/// Compresses as much of the input as a few tries find to fit into `room` bytes: gives its length.
+fn fill(
+    zstd: &mut Zstd<'_>,
+    input: &[u8],
+    room: usize,
+    ratio: usize,
+    best: &mut Vec<u8>,
+) -> Result<usize> {
+    let (mut fits, mut too_long) = (0, input.len() + 1);
+    let mut length = input.len().min(room * ratio);
+    let mut scratch = vec![0; zstd::zstd_safe::compress_bound(input.len())];
+    for _ in 0..TRIES {
+        let size = zstd
+            .compress_to_buffer(&input[..length], &mut scratch)
+            .context("compressing with zstd")?;
+        if size <= room {
+            fits = length;
+            best.clear();
+            best.extend_from_slice(&scratch[..size]);
+            if length == input.len() || room - size < BLOCK / 8 {
+                break;
+            }
+        } else {
+            too_long = length;
+        }
+        // In proportion, and not outside of what is known.
+        let next = length.saturating_mul(room - room / 128) / size.max(1);
+        length = next.clamp(fits + 1, too_long - 1).min(input.len());
+        if too_long - fits <= BLOCK / 8 {
+            break;
+        }
+    }
+    if fits == 0 {
+        // It does not compress: any length is as good.
+        fits = input.len().min(room);
+        best.clear();
+        best.resize(room.max(fits), 0);
+    }
+    Ok(fits)
+}
