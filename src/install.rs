@@ -23,6 +23,7 @@ mod unpack;
 mod reach;
 
 // Floor: what is done to the tree
+mod certificates;
 mod dropped;
 mod first_boot;
 mod generated;

@@ -131,10 +131,20 @@ fn line(session: &Session, request: &Request) -> Result<Built> {
         // Written straight into the folder that is published: a disk has gigabytes, and no other step reads it.
         let unfinished = output.begin(&session.interrupt)?;
         let folder = unfinished.path();
-        let disk = disk::write(session, &image.parts(), &folder.join(artifact::DISK))?;
-        let sums = Sums::begin(&disk.path);
-        artifact::write_all(session, image.artifacts(), &image.inputs(&disk), folder)?;
-        output.publish(session, &image, sums)?;
+        thread::scope(|scope| {
+            // The steps' results go to the disk meanwhile.
+            let settled = scope.spawn(|| session.cache.settle());
+            let path = folder.join(artifact::DISK);
+            let sums = Sums::begin(&path);
+            let disk = disk::write(session, &image.parts(), &path, &|end| sums.written(end))?;
+            sums.written(disk.size);
+            artifact::write_all(session, image.artifacts(), &image.inputs(&disk), folder)?;
+            output.publish(session, &image, sums)?;
+            match settled.join() {
+                Ok(settled) => settled,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })?;
     }
     session.cache.settle()?;
     bound_cache(session)?;

@@ -117,14 +117,24 @@ impl Ours {
     }
 
     /// Builds with the cache as it is, as a user does: by the program, whose start and end count.
+    pub(crate) fn build(&self) -> Result<Timed> {
+        self.build_with(&[])
+    }
+
+    /// Builds a variant of the recipe: the same packages in an image of another version.
+    pub(crate) fn variant(&self, number: usize) -> Result<Timed> {
+        self.build_with(&["--set", &format!("image.version=9.{number}")])
+    }
+
     #[allow(
         clippy::disallowed_methods,
         reason = "the tool itself is what is measured, as a user starts it"
     )]
-    pub(crate) fn build(&self) -> Result<Timed> {
+    fn build_with(&self, arguments: &[&str]) -> Result<Timed> {
         let begin = Instant::now();
         let done = Command::new(&self.program)
             .args(["--json", "build"])
+            .args(arguments)
             .arg(&self.locked.recipe.path)
             .arg("--output")
             .arg(self.folder.join("out"))

@@ -15,18 +15,42 @@ use super::sparse;
 /// # Errors
 /// When the file cannot be read.
 pub fn sha256(path: &Path) -> Result<String> {
+    sha256_growing(path, [])
+}
+
+/// The same of a file that is being written: `ends` gives, in rising order and when it is so, the bytes up to which it is as it will be;
+/// after the last one all of it is. It may be absent before the first.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn sha256_growing(path: &Path, ends: impl IntoIterator<Item = u64>) -> Result<String> {
     let naming = || format!("hashing {}", path.display());
+    let (mut hash, mut at) = (Sha256::new(), 0);
+    for end in ends {
+        let file = File::open(path).with_context(naming)?;
+        part(&mut hash, &file, at, end).with_context(naming)?;
+        at = at.max(end);
+    }
     let file = File::open(path).with_context(naming)?;
     let size = file.metadata().with_context(naming)?.len();
-    let mut hash = Sha256::new();
-    let mut at = 0;
-    for (start, length) in sparse::data(&file).with_context(naming)? {
-        skip(&mut hash, at, start);
-        let mut reader = BufReader::with_capacity(1 << 20, &file);
-        reader.seek(SeekFrom::Start(start)).with_context(naming)?;
-        let mut reader = reader.take(length);
+    part(&mut hash, &file, at, size).with_context(naming)?;
+    Ok(HEXLOWER.encode(&hash.finalize()))
+}
+
+/// Hashes the bytes of a file from `from` to `to`.
+fn part(hash: &mut Sha256, file: &File, from: u64, to: u64) -> Result<()> {
+    let mut at = from;
+    for (start, length) in sparse::data(file)? {
+        let (start, end) = (start.max(at), (start + length).min(to));
+        if start >= end {
+            continue;
+        }
+        skip(hash, at, start);
+        let mut reader = BufReader::with_capacity(1 << 20, file);
+        reader.seek(SeekFrom::Start(start))?;
+        let mut reader = reader.take(end - start);
         loop {
-            let read = reader.fill_buf().with_context(naming)?;
+            let read = reader.fill_buf()?;
             if read.is_empty() {
                 break;
             }
@@ -34,10 +58,10 @@ pub fn sha256(path: &Path) -> Result<String> {
             let count = read.len();
             reader.consume(count);
         }
-        at = start + length;
+        at = end;
     }
-    skip(&mut hash, at, size);
-    Ok(HEXLOWER.encode(&hash.finalize()))
+    skip(hash, at, to);
+    Ok(())
 }
 
 /// Hashes the zeros of a hole.
@@ -71,5 +95,14 @@ mod tests {
             sha256(&path).unwrap(),
             HEXLOWER.encode(&Sha256::digest(&whole))
         );
+        // And in parts, whose ends are in data and in holes.
+        for ends in [
+            vec![0],
+            vec![4097, 4097, 70_000],
+            vec![4 << 20, (5 << 20) + 17],
+        ] {
+            let grown = sha256_growing(&path, ends.clone()).unwrap();
+            assert_eq!(grown, HEXLOWER.encode(&Sha256::digest(&whole)), "{ends:?}");
+        }
     }
 }

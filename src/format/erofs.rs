@@ -22,8 +22,11 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use image::guid::Guid;
+use serde::{Deserialize, Serialize};
 
+use content::Stored;
 use inode::{Form, Header, Inode};
+use pack::Extent;
 
 /// Bytes of a block.
 const BLOCK: usize = 4096;
@@ -143,20 +146,44 @@ impl Content<'_> {
     }
 }
 
+/// How a file system stores a file's content.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The first block of its packed data.
+    block: u32,
+    /// What its blocks hold; nothing if content is stored as it is, since it does not become smaller.
+    extents: Vec<Extent>,
+}
+
+/// A file system that was written with the same compression and size of clusters.
+#[derive(Debug)]
+pub struct Earlier {
+    /// It.
+    pub file: File,
+    /// By node of the one that is written: how this one stores the same content, where it has it.
+    pub kept: Vec<Option<Kept>>,
+}
+
 /// Writes the nodes as a file system to the file `to`, a whole number of blocks. The first node is the root, `/`, and each node's
-/// folder is before it.
+/// folder is before it. What an earlier one has is copied from it: the bytes are the same. Gives by node how content is stored, where
+/// it was worth a try to pack it.
 ///
 /// # Errors
 /// If a file cannot be read or has become shorter, a node's folder is missing, a name, target or attribute is too long, or the file
 /// cannot be written.
-pub fn write(nodes: &[Node<'_>], volume: &Volume, to: &Path) -> Result<()> {
+pub fn write(
+    nodes: &[Node<'_>],
+    volume: &Volume,
+    earlier: Option<&Earlier>,
+    to: &Path,
+) -> Result<Vec<Option<Kept>>> {
     let about = || format!("writing {}", to.display());
     let tree = Tree::of(nodes)?;
     let headers = tree.headers(nodes)?;
     let mut out = BufWriter::with_capacity(1 << 20, File::create(to).with_context(about)?);
     // The superblock is written last, when all else is known.
     out.write_all(&[0; BLOCK]).with_context(about)?;
-    let stored = content::write(nodes, &headers, volume, 1, &mut out)?;
+    let stored = content::write(nodes, &headers, volume, earlier, &mut out)?;
     let blocks = stored.end;
     let of = |at| stored.of.get(&at);
     let inodes: Vec<_> = (nodes.iter().zip(&headers).enumerate())
@@ -190,7 +217,9 @@ pub fn write(nodes: &[Node<'_>], volume: &Volume, to: &Path) -> Result<()> {
     })?;
     out.seek(SeekFrom::Start(0)).with_context(about)?;
     out.write_all(&first).with_context(about)?;
-    out.flush().with_context(about)
+    out.flush().with_context(about)?;
+    let kept = |at| stored.of.get(&at).and_then(Stored::kept);
+    Ok((0..nodes.len()).map(kept).collect())
 }
 
 /// Which node is in which folder.

@@ -19,6 +19,8 @@ const FARTHEST: usize = 65_535;
 const BITS: u32 = 13;
 /// Failures after which the search takes steps that are one byte longer, as a power of two.
 const PATIENCE: usize = 6;
+/// A match that is not worth a search for a longer one, bytes.
+const ENOUGH: usize = 256;
 /// No position.
 const NONE: u32 = u32::MAX;
 
@@ -120,7 +122,7 @@ impl Encoder {
             let mut best = found;
             if self.attempts > 1 {
                 // A longer one may begin at the next byte.
-                while best.at < last {
+                while best.at < last && best.length < ENOUGH {
                     let next = self.find(input, start, best.at + 1);
                     if next.length <= best.length {
                         break;
@@ -169,7 +171,9 @@ impl Encoder {
             let Some(other) = usable(candidate, start, at) else {
                 break;
             };
-            if word(input, other) == head {
+            // A longer one has the byte behind the best one.
+            let behind = best.length.min(limit - at);
+            if input[other + behind] == input[at + behind] && word(input, other) == head {
                 let length = SHORTEST + common(input, other + SHORTEST, at + SHORTEST, limit);
                 if length > best.length {
                     best = Match {
@@ -178,6 +182,9 @@ impl Encoder {
                         length,
                     };
                 }
+            }
+            if best.length >= ENOUGH {
+                break;
             }
             candidate = self.before[other];
         }

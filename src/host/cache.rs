@@ -26,6 +26,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result, bail};
 use nix::sys::stat::Mode;
 
+use super::tree;
 use crate::format::digest;
 
 pub use key::{Key, KeyBuilder};
@@ -40,6 +41,8 @@ const MADE: &str = ".slipway-made";
 const SYNCED: &str = ".slipway-synced";
 /// Lock file of the cache.
 const IN_USE: &str = ".slipway-in-use";
+/// How many files of a step are synced one by one.
+const FEW: usize = 64;
 /// Size below which files are hashed anew each time, bytes; reading the stored digest would take as long.
 const SMALL: u64 = 256 << 10;
 
@@ -281,6 +284,18 @@ impl Cache {
         made
     }
 
+    /// The folders of the whole results of step `name`, in the order of their keys. Another program may remove one at any time.
+    #[must_use]
+    pub fn results(&self, name: &str) -> Vec<PathBuf> {
+        let folders = fs::read_dir(self.root.join("steps").join(name));
+        let mut folders: Vec<PathBuf> = (folders.into_iter().flatten().flatten())
+            .map(|entry| entry.path())
+            .filter(|path| self.is_whole(path))
+            .collect();
+        folders.sort();
+        folders
+    }
+
     /// Fills a folder with the result of a step that others have made, or makes it; whether it was there.
     fn fetch_or_make(
         &self,
@@ -357,9 +372,17 @@ impl Cache {
         if made.is_empty() {
             return Ok(());
         }
-        sync(&self.root)?;
-        for path in made {
+        let (many, few): (Vec<_>, Vec<_>) = made.into_iter().partition(|path| has_many(path));
+        if !many.is_empty() {
+            sync(&self.root)?;
+        }
+        for path in &few {
             // A later step of another build may have removed it.
+            if path.join(MADE).exists() {
+                sync_files(path)?;
+            }
+        }
+        for path in many.into_iter().chain(few) {
             if path.join(MADE).exists() {
                 fs::write(path.join(SYNCED), prune::size(&path)?.to_string())?;
             }
@@ -495,6 +518,35 @@ pub fn sync(folder: &Path) -> Result<()> {
     let about = || format!("syncing the file system of {}", folder.display());
     let folder = File::open(folder).with_context(about)?;
     nix::unistd::syncfs(&folder).with_context(about)
+}
+
+/// Syncs the files and folders of a folder to the disk, and nothing else of its file system.
+///
+/// # Errors
+/// If one cannot be opened or synced.
+pub fn sync_files(folder: &Path) -> Result<()> {
+    let mut paths = vec![folder.to_owned()];
+    for item in tree::walk(folder)? {
+        if item.meta.is_file() || item.meta.is_dir() {
+            paths.push(item.path);
+        }
+    }
+    for path in paths {
+        let about = || format!("syncing {}", path.display());
+        let file = File::open(&path).with_context(about)?;
+        file.sync_all().with_context(about)?;
+    }
+    if let Some(parent) = folder.parent() {
+        let about = || format!("syncing {}", parent.display());
+        let parent = File::open(parent).with_context(about)?;
+        parent.sync_all().with_context(about)?;
+    }
+    Ok(())
+}
+
+/// Whether a folder has so many files that syncing the whole file system is faster.
+fn has_many(folder: &Path) -> bool {
+    tree::walk(folder).map_or(true, |items| items.len() > FEW)
 }
 
 /// Removes a file or a folder with its content, even below folders that their owner cannot write; absent is fine.

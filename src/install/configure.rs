@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use super::certificates;
 use super::database::{self, FOLDER, UNPACKING};
 use super::package::Unpacked;
 use crate::host::cache;
@@ -102,15 +103,17 @@ impl<'a> Scripts<'a> {
                 fs::write(path, "")?;
             }
         }
-        let said = self
-            .sandbox
-            .command("dpkg")
-            .args(["--force-unsafe-io", "--force-confold", "--configure"])
-            .args(what)
-            .run()
-            .context("configuring the packages")?;
-        tracing::debug!("dpkg: {}", String::from_utf8_lossy(&said));
-        Ok(())
+        certificates::aside(self.root, &self.sandbox, || {
+            let said = self
+                .sandbox
+                .command("dpkg")
+                .args(["--force-unsafe-io", "--force-confold", "--configure"])
+                .args(what)
+                .run()
+                .context("configuring the packages")?;
+            tracing::debug!("dpkg: {}", String::from_utf8_lossy(&said));
+            Ok(())
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -129,10 +130,16 @@ impl Output {
         let step = session.progress.step("publish");
         let fresh = beside(&self.folder, "new")?;
         image.write_files(&fresh)?;
-        // The disk writes the data while the processor hashes.
-        cache::sync(&fresh)?;
         step.note("hashing");
-        let sums = sums.finish(session, &fresh)?;
+        // The disk writes the data while the processor hashes. Only these files: others' data is not waited for.
+        let sums = thread::scope(|scope| {
+            let synced = scope.spawn(|| cache::sync_files(&fresh));
+            let sums = sums.finish(session, &fresh)?;
+            match synced.join() {
+                Ok(synced) => synced.map(|()| sums),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })?;
         step.made(None);
         let files = written(&fresh, sums)?;
         let steps = session.progress.records();

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result};
@@ -24,20 +25,29 @@ pub const PAGE: &str = "report.html";
 #[derive(Debug)]
 pub struct Sums {
     path: PathBuf,
+    written: Sender<u64>,
     hash: JoinHandle<Result<String>>,
 }
 
 impl Sums {
-    /// Starts hashing the file `path`, while other files are made from it. One thread hashes it, which takes longer
-    /// than all other files together.
+    /// Begins to hash the file `path`, which is being written, and other files are made from it afterwards. One thread hashes it,
+    /// which takes longer than all other files together.
     #[must_use]
     pub fn begin(path: &Path) -> Self {
+        let (written, ends) = channel();
         let path = path.to_owned();
         let file = path.clone();
         Self {
             path,
-            hash: thread::spawn(move || digest::sha256(&file)),
+            written,
+            hash: thread::spawn(move || digest::sha256_growing(&file, ends)),
         }
+    }
+
+    /// Says that the file is as it will be up to this byte.
+    pub fn written(&self, end: u64) {
+        // Without its other end, the thread has failed, and says why at the end.
+        self.written.send(end).ok();
     }
 
     /// Hashes the other files below `folder` and writes the list beside them. Gives its lines as (path, hash).
@@ -50,6 +60,7 @@ impl Sums {
             .strip_prefix(folder)?
             .to_string_lossy()
             .into_owned();
+        drop(self.written);
         let hash = match self.hash.join() {
             Ok(hash) => hash?,
             Err(panic) => std::panic::resume_unwind(panic),

@@ -141,11 +141,11 @@ pub fn table(
     }
 }
 
-/// Writes the disk to `path`, replacing an existing file.
+/// Writes the disk to `path`, replacing an existing file, and says meanwhile up to which byte it is as it will be.
 ///
 /// # Errors
 /// When a partition is too small for its content, or the file cannot be written.
-pub fn write(session: &Session, parts: &Parts, path: &Path) -> Result<Disk> {
+pub fn write(session: &Session, parts: &Parts, path: &Path, written: &dyn Fn(u64)) -> Result<Disk> {
     let Parts {
         tools,
         bootable,
@@ -189,7 +189,8 @@ pub fn write(session: &Session, parts: &Parts, path: &Path) -> Result<Disk> {
         anyhow::bail!("the disk has three partitions");
     };
     write_esp(&file, esp, [&loader, &addon], bootable, parts).context("writing partition ESP")?;
-    for (partition, content) in [(data, &root.erofs), (hashes, &root.verity)] {
+    for (partition, content) in [(hashes, &root.verity), (data, &root.erofs)] {
+        written(partition.offset);
         copy(content, &file, partition)
             .with_context(|| format!("writing partition {}", partition.label))?;
     }

@@ -8,16 +8,17 @@ mod reserved;
 mod set_id;
 
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use image::guid::Guid;
 use image::verity::{RootHash, SALT};
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::code;
-use crate::format::erofs::{self, Content, Node, Volume};
+use crate::format::erofs::{self, Content, Earlier, Kept, Node, Volume};
 use crate::format::verity;
 use crate::host::cache::Key;
 use crate::host::session::Session;
@@ -76,7 +77,7 @@ pub fn seal(
         let usage = serde_json::to_vec(&Usage::of(&entries)?)?;
         fs::write(folder.join(USAGE), usage)?;
         let erofs = folder.join(EROFS);
-        format(&entries, &erofs, options, &key, epoch)?;
+        format(session, rootfs, &entries, folder, options, &key, epoch)?;
         step.note("hashing");
         let salt: [u8; SALT] = derived("verity salt", &key);
         let hash = verity::write(
@@ -109,10 +110,12 @@ pub fn seal(
     Ok(root)
 }
 
-/// Writes the merged entries as EROFS.
+/// Writes the merged entries as EROFS. What the packages have is packed once, and copied from then on.
 fn format(
+    session: &Session,
+    rootfs: &Rootfs,
     entries: &[Entry],
-    to: &Path,
+    folder: &Path,
     options: &RootOptions,
     key: &Key,
     epoch: u64,
@@ -124,7 +127,77 @@ fn format(
             .map_err(|error: String| anyhow::anyhow!(error))?,
         cluster: options.cluster,
     };
-    erofs::write(&nodes(entries)?, &volume, to)
+    let nodes = nodes(entries)?;
+    let packed = Packed::name(rootfs, options)?;
+    let earlier = Packed::earlier(session, &packed, rootfs, &nodes);
+    let kept = erofs::write(&nodes, &volume, earlier.as_ref(), &folder.join(EROFS))?;
+    Packed::of(rootfs, &nodes, kept).write(&folder.join(packed))
+}
+
+/// Where a sealed root has the packages' files, so that the next one with the same packages does not pack them again.
+#[derive(Serialize, Deserialize)]
+struct Packed {
+    /// First byte in the packages' stream, size, and how it is stored.
+    files: Vec<(u64, u64, Kept)>,
+}
+
+impl Packed {
+    /// The name of its file, which has the hash of what packed data depends on beside the content.
+    fn name(rootfs: &Rootfs, options: &RootOptions) -> Result<String> {
+        let key = Key::of("packed", code::ROOT)
+            .key("rootfs", &rootfs.key)
+            .value("compression", &options.compression)?
+            .bytes("cluster", &options.cluster.to_le_bytes())
+            .finish();
+        Ok(format!("packed-{key}.json"))
+    }
+
+    /// The first sealed root of the cache that has the packages' files. One that cannot be read is none.
+    fn earlier(
+        session: &Session,
+        name: &str,
+        rootfs: &Rootfs,
+        nodes: &[Node<'_>],
+    ) -> Option<Earlier> {
+        session.cache.results("root").iter().find_map(|folder| {
+            let text = fs::read(folder.join(name)).ok()?;
+            let file = File::open(folder.join(EROFS)).ok()?;
+            let packed: Self = serde_json::from_slice(&text).ok()?;
+            let mut known: HashMap<(u64, u64), Kept> = (packed.files.into_iter())
+                .map(|(offset, size, kept)| ((offset, size), kept))
+                .collect();
+            let kept = nodes
+                .iter()
+                .map(|node| known.remove(&range(rootfs, node)?))
+                .collect();
+            Some(Earlier { file, kept })
+        })
+    }
+
+    fn of(rootfs: &Rootfs, nodes: &[Node<'_>], kept: Vec<Option<Kept>>) -> Self {
+        let files = nodes.iter().zip(kept).filter_map(|(node, kept)| {
+            let (offset, size) = range(rootfs, node)?;
+            Some((offset, size, kept?))
+        });
+        Self {
+            files: files.collect(),
+        }
+    }
+
+    fn write(&self, to: &Path) -> Result<()> {
+        fs::write(to, serde_json::to_vec(self)?)
+            .with_context(|| format!("writing {}", to.display()))
+    }
+}
+
+/// Where the packages' stream has a node's content.
+fn range(rootfs: &Rootfs, node: &Node<'_>) -> Option<(u64, u64)> {
+    match node.kind {
+        erofs::Kind::File(Content::Range { file, offset, size }) if file == rootfs.tar => {
+            Some((offset, size))
+        }
+        _ => None,
+    }
 }
 
 /// The entries as nodes. Two names of one file of the host, or of one range of the base's stream, become hard links.

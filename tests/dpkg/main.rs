@@ -67,6 +67,8 @@ const SETS: &[Set] = &[
     // Divert files of systemd-sysv and of gzip.
     short("molly-guard", &["molly-guard", "systemd-sysv"]),
     short("zutils", &["zutils"]),
+    // Its script of 1,400 programs does not run in ours.
+    short("ca-certificates", &["ca-certificates"]),
     // Writes the host's name into its configuration.
     short("postfix", &["postfix"]),
     long("postgresql", &["postgresql"]),

@@ -85,7 +85,7 @@ impl Bench {
             size_multiple: MIB,
         };
         let path = self.place.path().join("large.raw");
-        disk::write(&session, &parts, &path)?;
+        disk::write(&session, &parts, &path, &|_| {})?;
         let found = self.shell("/usr/sbin/sfdisk --sector-size 4096 --verify large.raw")?;
         ensure!(found.contains("No errors detected"), "{found}");
         let listed = self.shell("/usr/sbin/sfdisk --sector-size 4096 --dump large.raw")?;

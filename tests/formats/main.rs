@@ -279,5 +279,5 @@ fn write_disk(
         sbom,
         size_multiple: GIB,
     };
-    disk::write(session, &parts, path)
+    disk::write(session, &parts, path, &|_| {})
 }

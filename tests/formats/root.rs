@@ -1,13 +1,13 @@
 //! The root's file system, read by erofs-utils.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use image::guid::Guid;
-use slipway::format::erofs::{self, Content, Kind, Node, Volume};
+use slipway::format::erofs::{self, Content, Earlier, Kind, Node, Volume};
 
 use super::{Bench, EPOCH};
 
@@ -73,14 +73,33 @@ impl Bench {
                 cluster: *cluster,
             };
             let image = self.place.path().join("made.erofs");
-            erofs::write(&nodes, &volume, &image)?;
+            let kept = erofs::write(&nodes, &volume, None, &image)?;
             let about = || format!("{compression} in clusters of {cluster}");
             self.read_back(&nodes, &things, &noise)
                 .with_context(about)?;
-            // The same bytes again.
+            // The same bytes again, and also of what this one has packed.
             let first = fs::read(&image)?;
-            erofs::write(&nodes, &volume, &image)?;
-            ensure!(first == fs::read(&image)?, "{}: other bytes", about());
+            let again = self.place.path().join("again.erofs");
+            erofs::write(&nodes, &volume, None, &again)?;
+            ensure!(first == fs::read(&again)?, "{}: other bytes", about());
+            let copied = kept.iter().flatten().count();
+            let earlier = Earlier {
+                file: File::open(&image)?,
+                kept,
+            };
+            let again = erofs::write(&nodes, &volume, Some(&earlier), &again)
+                .map(|_| again)
+                .with_context(about)?;
+            ensure!(
+                first == fs::read(again)?,
+                "{}: other bytes by a copy",
+                about()
+            );
+            ensure!(
+                (*compression == "none") == (copied == 0),
+                "{}: {copied} files can be copied",
+                about()
+            );
         }
         Ok(())
     }

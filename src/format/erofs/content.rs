@@ -12,23 +12,48 @@ use anyhow::{Context as _, Result, anyhow};
 
 use super::inode::Header;
 use super::pack::{Extent, Packed, Packer};
-use super::{BLOCK, BLOCK_BYTES, Content, Kind, Node, Volume, index};
+use super::{BLOCK, BLOCK_BYTES, Content, Earlier, Kept, Kind, Node, Volume, index};
 use crate::format::threads;
 
 /// What a thread packs at once, bytes: a whole number of blocks. A cluster does not go on into the next part.
 const PART: u64 = 4 << 20;
 
+/// The block behind the superblock's.
+const FIRST: u32 = 1;
+
 /// Where content is.
 #[derive(Debug)]
 pub(super) enum Stored {
     /// As it is: whole blocks from `block` on, and the rest.
-    Flat { block: u32, tail: Vec<u8> },
+    Flat {
+        block: u32,
+        tail: Vec<u8>,
+        /// Whether it was tried to pack it.
+        tried: bool,
+    },
     /// In `blocks` blocks from `block` on.
     Packed {
         block: u32,
         blocks: u32,
         extents: Vec<Extent>,
     },
+}
+
+impl Stored {
+    /// What another file system can use of it.
+    pub(super) fn kept(&self) -> Option<Kept> {
+        match self {
+            Self::Flat { tried: false, .. } => None,
+            Self::Flat { .. } => Some(Kept {
+                block: 0,
+                extents: Vec::new(),
+            }),
+            Self::Packed { block, extents, .. } => Some(Kept {
+                block: *block,
+                extents: extents.clone(),
+            }),
+        }
+    }
 }
 
 /// The written content.
@@ -48,30 +73,44 @@ struct Part<'a> {
     size: usize,
     /// The whole file's bytes.
     whole: u64,
-    /// Whether it may be packed.
-    packs: bool,
+    from: From<'a>,
+}
+
+/// Where a part's data comes from.
+#[derive(Clone, Copy)]
+enum From<'a> {
+    /// Its content, as it is, which was tried to pack or not.
+    Content { tried: bool },
+    /// Its content, packed.
+    Packing,
+    /// An earlier file system, which has it packed.
+    Earlier(&'a File, &'a Kept),
 }
 
 /// What became of a part.
 enum Done {
     Packed(Packed),
-    Flat { data: Vec<u8>, tail: Vec<u8> },
+    Flat {
+        data: Vec<u8>,
+        tail: Vec<u8>,
+        tried: bool,
+    },
 }
 
-/// Writes the content of all files as whole blocks; the first one of `out` is `first`.
+/// Writes the content of all files as whole blocks; the first one of `out` is [`FIRST`].
 pub(super) fn write(
     nodes: &[Node<'_>],
     headers: &[Header],
     volume: &Volume,
-    first: u32,
+    earlier: Option<&Earlier>,
     out: &mut impl Write,
 ) -> Result<Written> {
-    let parts = parts(nodes, headers);
+    let parts = parts(nodes, headers, earlier);
     let threads = threads::number();
     let next = AtomicUsize::new(0);
     let mut written = Written {
         of: HashMap::new(),
-        end: first,
+        end: FIRST,
     };
     std::thread::scope(|scope| {
         let (send, receive) = sync_channel(threads * 4);
@@ -111,7 +150,11 @@ pub(super) fn write(
     Ok(written)
 }
 
-fn parts<'a>(nodes: &[Node<'a>], headers: &[Header]) -> Vec<Part<'a>> {
+fn parts<'a>(
+    nodes: &[Node<'a>],
+    headers: &[Header],
+    earlier: Option<&'a Earlier>,
+) -> Vec<Part<'a>> {
     let mut parts = Vec::new();
     for (node, of) in nodes.iter().enumerate() {
         let (content, packs) = match of.kind {
@@ -121,17 +164,27 @@ fn parts<'a>(nodes: &[Node<'a>], headers: &[Header]) -> Vec<Part<'a>> {
             }
             _ => continue,
         };
+        let kept = earlier.and_then(|earlier| {
+            let kept = earlier.kept.get(node)?.as_ref()?;
+            Some((&earlier.file, kept))
+        });
         let whole = content.size();
+        let (from, most) = match kept {
+            Some((_, kept)) if kept.extents.is_empty() => (From::Content { tried: true }, PART),
+            Some((file, kept)) => (From::Earlier(file, kept), whole),
+            None if packs => (From::Packing, PART),
+            None => (From::Content { tried: false }, PART),
+        };
         let mut offset = 0;
         while offset < whole {
-            let size = PART.min(whole - offset);
+            let size = most.min(whole - offset);
             parts.push(Part {
                 node,
                 content,
                 offset,
                 size: usize::try_from(size).unwrap_or(usize::MAX),
                 whole,
-                packs,
+                from,
             });
             offset += size;
         }
@@ -166,12 +219,13 @@ impl Written {
                 }
                 data
             }
-            Done::Flat { data, tail } => {
+            Done::Flat { data, tail, tried } => {
                 match self.of.get_mut(&part.node) {
                     Some(Stored::Flat { tail: all, .. }) => *all = tail,
                     _ => {
                         let block = if data.is_empty() { u32::MAX } else { block };
-                        self.of.insert(part.node, Stored::Flat { block, tail });
+                        self.of
+                            .insert(part.node, Stored::Flat { block, tail, tried });
                     }
                 }
                 data
@@ -209,11 +263,16 @@ impl Worker {
                 open: None,
             }),
         };
+        if let From::Earlier(file, kept) = part.from {
+            return earlier(file, kept).context("reading the earlier file system");
+        }
         let input = worker.read(part)?;
         let head = header.size();
+        let mut tried = matches!(part.from, From::Content { tried: true });
         if let Some(packer) = &mut worker.packer
-            && part.packs
+            && matches!(part.from, From::Packing)
         {
+            tried = true;
             let packed = packer.pack(&input)?;
             // A large file is packed in any case: what does not compress is stored as it is there, too.
             let size = packed.data.len() as u64 + index::size(head as u64, part.whole);
@@ -223,15 +282,13 @@ impl Worker {
         }
         let mut data = input;
         let rest = data.len() % BLOCK;
-        if rest == 0 || head + rest > BLOCK {
+        let tail = if rest == 0 || head + rest > BLOCK {
             data.resize(data.len().next_multiple_of(BLOCK), 0);
-            return Ok(Done::Flat {
-                data,
-                tail: Vec::new(),
-            });
-        }
-        let tail = data.split_off(data.len() - rest);
-        Ok(Done::Flat { data, tail })
+            Vec::new()
+        } else {
+            data.split_off(data.len() - rest)
+        };
+        Ok(Done::Flat { data, tail, tried })
     }
 
     fn read(&mut self, part: &Part<'_>) -> Result<Vec<u8>> {
@@ -255,4 +312,19 @@ impl Worker {
         let (_, file) = self.open.as_ref().with_context(about)?;
         Ok(file)
     }
+}
+
+/// Packed content as another file system has it.
+fn earlier(file: &File, kept: &Kept) -> Result<Done> {
+    let blocks: usize = kept
+        .extents
+        .iter()
+        .map(|extent| usize::from(extent.blocks))
+        .sum();
+    let mut data = vec![0; blocks * BLOCK];
+    file.read_exact_at(&mut data, u64::from(kept.block) * BLOCK_BYTES)?;
+    Ok(Done::Packed(Packed {
+        extents: kept.extents.clone(),
+        data,
+    }))
 }

@@ -4,6 +4,7 @@
 //! kernel skips. Where compression saves no block, content is stored as it is, a block of it in each cluster.
 
 use anyhow::{Context as _, Result};
+use serde::{Deserialize, Serialize};
 use zstd::bulk::Compressor as Zstd;
 use zstd::zstd_safe::CParameter;
 
@@ -18,7 +19,7 @@ const WINDOW: u32 = 20;
 const TRIES: usize = 6;
 
 /// Content that is stored together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Extent {
     /// Bytes of content.
     pub(super) length: u32,
