@@ -10,10 +10,10 @@ pub(crate) use instead::{instead, refusal};
 
 use image::kubelet::{
     ADMIN_KUBECONFIG, BALANCER_COMMAND, BALANCER_UNIT, CERTS_COMMAND, CERTS_TIMER, CERTS_UNIT,
-    CLUSTER_UNIT, CONFIG, CREDENTIAL_PROVIDER_PROGRAMS, ETCD_IMAGE, ETCD_POD, FOLDERS, INIT_UNITS,
-    KUBECONFIG, PAUSE_IMAGE, REQUESTS_COMMAND, REQUESTS_TIMER, REQUESTS_UNIT, ROUTES_COMMAND,
-    ROUTES_TIMER, ROUTES_UNIT, RUN_LOGIN_LIMIT, RUNTIME_SOCKET, SHUTDOWN_CRITICAL_SECONDS,
-    SHUTDOWN_GRACE_SECONDS, STATIC_PODS, UNIT,
+    CLUSTER_UNIT, CONFIG, CREDENTIAL_PROVIDER_PROGRAMS, ELECTION_COMMAND, ELECTION_UNIT,
+    ETCD_IMAGE, ETCD_POD, FOLDERS, INIT_UNITS, KUBECONFIG, PAUSE_IMAGE, REQUESTS_COMMAND,
+    REQUESTS_TIMER, REQUESTS_UNIT, ROUTES_COMMAND, ROUTES_TIMER, ROUTES_UNIT, RUN_LOGIN_LIMIT,
+    RUNTIME_SOCKET, SHUTDOWN_CRITICAL_SECONDS, SHUTDOWN_GRACE_SECONDS, STATIC_PODS, UNIT,
 };
 use image::paths::{
     CLUSTER, CONSOLE_COMMAND, CONSOLE_UNIT, ETCD, INIT, METADATA_COMMAND, METADATA_UNIT,
@@ -153,7 +153,7 @@ pub fn entries(features: Features, contents: Contents<'_>) -> Vec<Entry> {
             Entry::directory("/usr/lib/systemd/system/timers.target.wants", 0o755),
         ]);
         entries.extend(timed());
-        entries.extend(balancing());
+        entries.extend(enabled());
         if features.etcd {
             let pod = format!("{STATIC_PODS}/{ETCD_POD}");
             entries.push(Entry::file(pod, 0o600, etcd_pod()));
@@ -165,18 +165,21 @@ pub fn entries(features: Features, contents: Contents<'_>) -> Vec<Entry> {
     entries
 }
 
-/// The unit of the balancer of API servers, which is enabled on each node.
-fn balancing() -> [Entry; 3] {
+/// The units of the balancer of API servers and of etcd's election, which are enabled on each node.
+fn enabled() -> Vec<Entry> {
     let wants = "/usr/lib/systemd/system/multi-user.target.wants";
-    let unit = format!("/usr/lib/systemd/system/{BALANCER_UNIT}");
-    [
-        Entry::file(unit, 0o644, balancer()),
-        Entry::directory(wants, 0o755),
-        Entry::symlink(
-            format!("{wants}/{BALANCER_UNIT}"),
-            format!("../{BALANCER_UNIT}"),
-        ),
-    ]
+    let units = [(BALANCER_UNIT, balancer()), (ELECTION_UNIT, election())];
+    let files = units.into_iter().flat_map(|(name, text)| {
+        let unit = format!("/usr/lib/systemd/system/{name}");
+        [
+            Entry::file(unit, 0o644, text),
+            Entry::symlink(format!("{wants}/{name}"), format!("../{name}")),
+        ]
+    });
+    [Entry::directory(wants, 0o755)]
+        .into_iter()
+        .chain(files)
+        .collect()
 }
 
 /// The units that a timer starts again and again, and the timers.
@@ -272,6 +275,14 @@ fn balancer() -> String {
         .replace("@UNIT@", UNIT)
         .replace("@NODE_PROGRAM@", NODE_PROGRAM)
         .replace("@COMMAND@", BALANCER_COMMAND)
+}
+
+/// The unit of etcd's election.
+fn election() -> String {
+    include_str!("node_files/slipway-election.service")
+        .replace("@CLUSTER@", CLUSTER)
+        .replace("@NODE_PROGRAM@", NODE_PROGRAM)
+        .replace("@COMMAND@", ELECTION_COMMAND)
 }
 
 /// A unit of the renewal of certificates.

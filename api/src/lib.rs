@@ -15,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use cluster::discovery::Token;
 use cluster::kubeconfigs;
+use reqwest::header::HeaderMap;
 use reqwest::{Method, StatusCode};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -293,7 +294,43 @@ impl Api {
         }
     }
 
+    /// The answer of a server that is not Kubernetes' to a GET, with the value of one of its headers.
+    ///
+    /// # Errors
+    /// If the server does not answer, refuses, or answers otherwise than with JSON.
+    pub fn get_with_header(&self, path: &str, header: &str) -> Result<(Value, Option<String>)> {
+        let (headers, body) = self.exchange(Method::GET, path, &[], Vec::new())?;
+        let value = headers.get(header).and_then(|value| value.to_str().ok());
+        let value = value.map(str::to_owned);
+        let answer = serde_json::from_slice(&body).with_context(|| format!("reading {path}"))?;
+        Ok((answer, value))
+    }
+
+    /// Sends bytes with these headers to a server that is not Kubernetes'.
+    ///
+    /// # Errors
+    /// If the server does not answer, or refuses.
+    pub fn post_bytes(&self, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Result<()> {
+        self.exchange(Method::POST, path, headers, body).map(drop)
+    }
+
     fn send(&self, method: Method, path: &str, body: Option<(&str, &Value)>) -> Result<Vec<u8>> {
+        let (kind, body) = match body {
+            Some((kind, body)) => (Some(("Content-Type", kind)), body.to_string()),
+            None => (None, String::new()),
+        };
+        let headers: Vec<_> = kind.into_iter().collect();
+        let answer = self.exchange(method, path, &headers, body.into_bytes());
+        answer.map(|(_, body)| body)
+    }
+
+    fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Vec<u8>,
+    ) -> Result<(HeaderMap, Vec<u8>)> {
         let about = || format!("{method} {}{path}", self.server);
         let mut request = self
             .client
@@ -304,8 +341,11 @@ impl Api {
         if let Some(token) = &self.token {
             request = request.bearer_auth(token.text());
         }
-        if let Some((kind, body)) = body {
-            request = request.header("Content-Type", kind).body(body.to_string());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if !body.is_empty() {
+            request = request.body(body);
         }
         let answer = self.runtime.block_on(async {
             let mut response = request.send().await?;
@@ -315,16 +355,17 @@ impl Api {
             {
                 body.extend_from_slice(&piece);
             }
-            Ok::<_, reqwest::Error>((response.status(), body))
+            let headers = std::mem::take(response.headers_mut());
+            Ok::<_, reqwest::Error>((response.status(), headers, body))
         });
-        let (status, body) = answer
+        let (status, headers, body) = answer
             .map_err(|error| anyhow!(chain(&error)))
             .with_context(about)?;
         if body.len() > LARGEST {
             return Err(anyhow!("the answer is larger than {LARGEST} bytes")).with_context(about);
         }
         if status.is_success() {
-            return Ok(body);
+            return Ok((headers, body));
         }
         let message = message(&body);
         Err(Refusal { status, message }).with_context(about)

@@ -267,6 +267,10 @@ pub const INIT_UNITS: [&str; 5] = [UNIT, CLUSTER_UNIT, ADDONS_UNIT, TIMELINE_UNI
 pub const BALANCER_UNIT: &str = "slipway-balancer.service";
 /// Its subcommand.
 pub const BALANCER_COMMAND: &str = "balance";
+/// The unit that shortens the election of etcd's only member.
+pub const ELECTION_UNIT: &str = "slipway-election.service";
+/// Its subcommand.
+pub const ELECTION_COMMAND: &str = "election";
 /// The unit that keeps the routes to the pods of other nodes.
 pub const ROUTES_UNIT: &str = "slipway-routes.service";
 /// What starts it again and again.

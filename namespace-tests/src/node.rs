@@ -202,6 +202,7 @@ impl Node {
         self.serve(units::containerd());
         if self.options.services == Services::All {
             self.serve(units::balancer());
+            self.serve(units::election());
             self.start_kubelet()?;
             self.serve(units::cluster());
             for unit in units::upkeep() {

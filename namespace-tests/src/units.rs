@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use image::kubelet::{
     ADDONS_COMMAND, AHEAD_COMMAND, BALANCER_COMMAND, CERTS_COMMAND, CLUSTER_COMMAND, CONTAINER,
-    GATE_COMMAND, PREPARE_COMMAND, REQUESTS_COMMAND, ROUTES_COMMAND, RUNTIME_SOCKET,
+    ELECTION_COMMAND, GATE_COMMAND, PREPARE_COMMAND, REQUESTS_COMMAND, ROUTES_COMMAND,
+    RUNTIME_SOCKET,
 };
 use image::paths::{BUNDLE_FILE, NODE_PROGRAM, RUN_KUBELET_BUNDLE};
 use nix::sys::resource::{Resource, getrlimit};
@@ -85,6 +86,12 @@ pub(crate) fn cluster() -> Unit {
 pub(crate) fn balancer() -> Unit {
     let second = Restart::OnFailure(Duration::from_secs(1));
     own("balancer", BALANCER_COMMAND, second)
+}
+
+/// The election's.
+pub(crate) fn election() -> Unit {
+    let second = Restart::OnFailure(Duration::from_secs(1));
+    own("election", ELECTION_COMMAND, second)
 }
 
 /// Those that keep a cluster as it should be: addons and timers.

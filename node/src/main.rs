@@ -100,6 +100,7 @@ mod console_page;
 mod container_images;
 mod coreos_metadata;
 mod csr_command;
+mod election;
 mod etcd_command;
 mod kubelet_lint;
 mod prepare;
@@ -114,8 +115,8 @@ use anyhow::Result;
 use image::container_images::IMAGES_COMMAND;
 use image::kubelet::{
     ADDONS_COMMAND, AHEAD_COMMAND, BALANCER_COMMAND, BLESS_COMMAND, CERTS_COMMAND, CLUSTER_COMMAND,
-    GATE_COMMAND, KUBELET_COMMAND, PERMANENT, PREPARE_COMMAND, REQUESTS_COMMAND, ROUTES_COMMAND,
-    TIMELINE_COMMAND,
+    ELECTION_COMMAND, GATE_COMMAND, KUBELET_COMMAND, PERMANENT, PREPARE_COMMAND, REQUESTS_COMMAND,
+    ROUTES_COMMAND, TIMELINE_COMMAND,
 };
 use image::paths::{CONSOLE_COMMAND, METADATA_COMMAND};
 use linux::log;
@@ -128,7 +129,7 @@ const USAGE: u8 = 2;
 /// A command: its name, its description, its function.
 type Command = (&'static str, &'static str, fn(&World) -> Result<()>);
 
-const COMMANDS: [Command; 14] = [
+const COMMANDS: [Command; 15] = [
     (
         IMAGES_COMMAND,
         "tells containerd of the container images in the root",
@@ -148,6 +149,11 @@ const COMMANDS: [Command; 14] = [
         AHEAD_COMMAND,
         "starts etcd and the API server of a control plane, which the kubelet then takes over",
         ahead::run,
+    ),
+    (
+        ELECTION_COMMAND,
+        "asks the only member of etcd to elect itself, on a control plane",
+        election::run,
     ),
     (
         BLESS_COMMAND,

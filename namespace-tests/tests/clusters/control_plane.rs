@@ -85,6 +85,21 @@ pub(crate) fn a_node_serves_pods_and_has_them_again_after_a_power_cut(lab: &mut 
         "it is another cluster after the cut"
     );
     is_taken_over(&node, 1)?;
+    ensure!(
+        node.log("election")
+            .matches("asked to elect itself")
+            .count()
+            == 2,
+        "etcd was not asked to elect itself on both starts:\n{}",
+        node.log("election")
+    );
+    let asked =
+        "grep -l 'received MsgTimeoutNow' /var/log/pods/kube-system_etcd-*/etcd/*.log | wc -l";
+    let asked = node.run(asked)?;
+    ensure!(
+        asked.trim() != "0",
+        "etcd has held no election that it was asked for"
+    );
     serves(&node)
 }
 
