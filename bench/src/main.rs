@@ -50,6 +50,9 @@ struct Arguments {
     /// How often each build and boot is repeated, at least 3 times; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(3..))]
     repeats: u16,
+    /// The etcd of `clusters`, ours and kubeadm's; twice for both
+    #[arg(long, value_name = "RELEASE", default_value = "3.5")]
+    etcd: Vec<clusters::Etcd>,
     /// Also write the table as JSON to FILE
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -84,7 +87,9 @@ fn main() -> Result<ExitCode> {
     let mut failed = Vec::new();
     // Before the session has threads: the nodes' mounts are a namespace of this process.
     if arguments.includes(Part::Clusters) {
-        failed.extend(clusters::measure(repeats, &mut table).err());
+        for etcd in &arguments.etcd {
+            failed.extend(clusters::measure(*etcd, repeats, &mut table).err());
+        }
     }
     let mut session = Session::open()?;
     if arguments.includes(Part::Boots) {
