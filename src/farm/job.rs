@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-/// The capabilities of a build: owners and rights of files, and namespaces with mounts for the programs that it starts.
+/// The capabilities of a build: owners and rights of files, and for the programs that it starts
+/// namespaces with mounts and a loopback interface.
 const CAPABILITIES: &[&str] = &[
     "CHOWN",
     "DAC_OVERRIDE",
@@ -10,6 +11,7 @@ const CAPABILITIES: &[&str] = &[
     "FSETID",
     "KILL",
     "MKNOD",
+    "NET_ADMIN",
     "SETFCAP",
     "SETGID",
     "SETPCAP",

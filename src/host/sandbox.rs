@@ -2,10 +2,11 @@
 //! root.
 //!
 //! Only bound paths of the host are visible inside. Mounts, processes, host name, System V IPC and, unless requested
-//! otherwise, the network are separate. The environment is fixed. The program is a child of a small init (process 1
+//! otherwise, the network are separate; a separate network has the loopback interface and nothing else. The environment is fixed. The program is a child of a small init (process 1
 //! of its process namespace), so that its death, or ours, ends all of its processes.
 
 pub mod background;
+mod loopback;
 mod namespace;
 mod unsynced;
 mod user;

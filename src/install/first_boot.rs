@@ -77,6 +77,15 @@ const MAKERS: &[Maker] = &[
             include_str!("first_boot/mariadb"),
         )),
     },
+    // No secret, but another one in each installation.
+    Maker {
+        name: "aliases",
+        paths: &["etc/aliases.db"],
+        texts: Some((
+            include_str!("first_boot/slipway-aliases.service"),
+            include_str!("first_boot/aliases"),
+        )),
+    },
     // dkms makes it when it signs its first module.
     Maker {
         name: "dkms",
@@ -219,7 +228,9 @@ mod tests {
             };
             let start = format!("ExecStart=/{PROGRAMS}/{}\n", maker.name);
             assert!(unit.contains(&start), "{unit}");
-            let absent = ["=!/etc/", "=|!/var/"].map(|absent| unit.contains(absent));
+            // Or what they are made from is there.
+            let absent =
+                ["=!/etc/", "=|!/var/", "=/etc/aliases\n"].map(|absent| unit.contains(absent));
             assert!(absent.contains(&true), "{unit}");
             assert!(program.starts_with("#!/bin/sh\n"), "{program}");
         }

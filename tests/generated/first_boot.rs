@@ -182,3 +182,46 @@ pub(super) fn mariadb() -> Result<()> {
     ensure!(!data.join(".slipway-making").exists());
     Ok(())
 }
+
+/// The script of Postfix makes the database of its aliases, which needs a loopback interface, and it is another one in each
+/// installation. A node makes its own, from the text that it has.
+pub(super) fn aliases() -> Result<()> {
+    let place = Place::new(&["postfix", "systemd"], "");
+    let rootfs = place.install()?;
+    ensure!(has(&rootfs, "/etc/aliases") && !has(&rootfs, "/etc/aliases.db"));
+    let unit = "slipway-aliases.service";
+    let made = rootfs.report.first_boot.iter();
+    let made = made.filter(|made| made.unit.as_deref() == Some(unit));
+    let made: Vec<&str> = made.map(|made| made.path.as_str()).collect();
+    // With it the package's script did not fail.
+    ensure!(made == ["/etc/aliases.db"], "{made:?}");
+    // The second installation differs in the host's name alone.
+    let host_name = &rootfs.report.host_name;
+    ensure!(host_name == &["/etc/postfix/main.cf"], "{host_name:?}");
+    let tree = place.tree(&rootfs)?;
+    let ask = |name: &str| -> Result<String> {
+        let said = Sandbox::new(&tree)
+            .command("sh")
+            .args([
+                "-c",
+                &format!("postalias -q {name} hash:/etc/aliases || true"),
+            ])
+            .run()?;
+        Ok(String::from_utf8(said)?.trim().to_owned())
+    };
+    start(&tree, unit)?;
+    ensure!(ask("postmaster")? == "root", "{:?}", ask("postmaster"));
+    let meta = fs::metadata(tree.join("etc/aliases.db"))?;
+    ensure!(meta.permissions().mode() & 0o7777 == 0o644 && meta.uid() == 0);
+    // Another text that is older than the database, as an image's is.
+    let text = tree.join("etc/aliases");
+    fs::write(&text, "postmaster: root\nprobe: somebody\n")?;
+    let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1);
+    fs::File::options()
+        .write(true)
+        .open(&text)?
+        .set_modified(old)?;
+    start(&tree, unit)?;
+    ensure!(ask("probe")? == "somebody", "{:?}", ask("probe"));
+    Ok(())
+}

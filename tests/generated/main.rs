@@ -53,6 +53,11 @@ const TESTS: &[Test] = &[
         true,
     ),
     (
+        "postfix_makes_its_aliases_on_a_node",
+        first_boot::aliases,
+        false,
+    ),
+    (
         "what_scripts_generate_is_refused_unless_the_recipe_takes_it",
         refused::generated,
         false,

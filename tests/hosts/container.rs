@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use nix::libc;
 use nix::mount::MsFlags;
 
-use crate::host::{Host, Mount, USER, is_possible};
+use crate::host::{Host, Mount, NET_ADMIN, SYS_ADMIN, USER, is_possible};
 use crate::server::Server;
 
 /// A container of Docker without options: no `CAP_SYS_ADMIN`, and the calls for namespaces and mounts fail.
@@ -21,20 +21,34 @@ fn a_container_without_its_rights_is_refused_before_any_request() {
         "SLIPWAY_DEBIAN_MIRROR",
         format!("http://{}/debian", mirror.address),
     );
-    host.without_admin = true;
+    host.dropped = vec![SYS_ADMIN, NET_ADMIN];
     host.denied = vec![libc::SYS_unshare, libc::SYS_mount];
     for command in [
         &["build", "small.toml"][..],
         &["lock", "small.toml"],
         &["doctor"],
     ] {
-        host.run(command)
-            .refuses(&["does not have CAP_SYS_ADMIN", "docker run --privileged"]);
+        host.run(command).refuses(&[
+            "does not have CAP_SYS_ADMIN, CAP_NET_ADMIN",
+            "docker run --privileged",
+        ]);
     }
     // `doctor` asks the mirror all the same; the others did not come to it.
     assert_eq!(mirror.asked().len(), 1, "{:?}", mirror.asked());
     // What starts no program works there.
     host.run(&["check", "small.toml"]).succeeds();
+}
+
+/// A container that may make namespaces and not raise the loopback interface in them, which maintainer scripts need.
+#[test]
+fn a_container_that_cannot_raise_its_loopback_is_refused() {
+    if !is_possible() {
+        return;
+    }
+    let mut host = Host::new();
+    host.dropped = vec![NET_ADMIN];
+    host.run(&["build", "small.toml"])
+        .refuses(&["does not have CAP_NET_ADMIN", "start it with"]);
 }
 
 /// A policy of the host that refuses a single call, to a root with all its rights.

@@ -17,8 +17,9 @@ use nix::unistd::Uid;
 pub(crate) const USER: u32 = 54_321;
 /// A refusal comes in the first second; a loaded machine has more.
 const SOON: Duration = Duration::from_secs(10);
-/// `CAP_SYS_ADMIN` (linux/capability.h).
-const SYS_ADMIN: libc::c_ulong = 21;
+/// `CAP_SYS_ADMIN` and `CAP_NET_ADMIN` (linux/capability.h).
+pub(crate) const SYS_ADMIN: libc::c_ulong = 21;
+pub(crate) const NET_ADMIN: libc::c_ulong = 12;
 
 /// A mount in the program's own mount namespace.
 #[derive(Clone, Debug)]
@@ -36,8 +37,8 @@ pub(crate) struct Host {
     pub(crate) mounts: Vec<Mount>,
     /// Numbers of system calls that fail with `EPERM`.
     pub(crate) denied: Vec<i64>,
-    /// Whether `CAP_SYS_ADMIN` is dropped.
-    pub(crate) without_admin: bool,
+    /// Numbers of capabilities that are dropped.
+    pub(crate) dropped: Vec<libc::c_ulong>,
     pub(crate) user: Option<u32>,
     pub(crate) environment: Vec<(&'static str, String)>,
 }
@@ -52,7 +53,7 @@ impl Host {
             folder,
             mounts: Vec::new(),
             denied: Vec::new(),
-            without_admin: false,
+            dropped: Vec::new(),
             user: None,
             environment: Vec::new(),
         }
@@ -80,13 +81,13 @@ impl Host {
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
         let (mounts, denied) = (self.mounts.clone(), self.denied.clone());
-        let (without_admin, user) = (self.without_admin, self.user);
+        let (dropped, user) = (self.dropped.clone(), self.user);
         let restrict = move || {
             enter(&mounts)?;
             deny(&denied)?;
-            if without_admin {
+            for capability in &dropped {
                 // SAFETY: a call without memory.
-                check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, SYS_ADMIN, 0, 0, 0) })?;
+                check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, *capability, 0, 0, 0) })?;
             }
             if let Some(user) = user {
                 nix::unistd::setgroups(&[])?;

@@ -24,6 +24,13 @@ const ANSWERS: &[(&str, &str)] = &[
         "bash -c 'exec 3<>/dev/tcp/127.0.0.1/25; read -r line <&3; echo \"$line\"; echo QUIT >&3'",
         "220 ",
     ),
+    // By an alias of the recipe, whose database the node makes: without it Postfix defers all local mail.
+    (
+        "id=$(cat /proc/sys/kernel/random/boot_id); printf 'Subject: probe\\n\\n%s\\n' $id | /usr/sbin/sendmail probe; \
+         for i in $(seq 60); do grep -qs $id /var/mail/root && echo delivered && exit; sleep 1; done; \
+         postqueue -p; journalctl -b -u postfix -o cat | tail -n 20",
+        "delivered",
+    ),
 ];
 
 /// Gives every server something to keep.

@@ -11,8 +11,10 @@ use super::distribution::Distribution;
 use crate::host::sandbox;
 
 /// The capabilities that a build needs of root, by number (linux/capability.h), with their names.
-const NEEDED: [(u8, &str); 9] = [
+const NEEDED: [(u8, &str); 10] = [
     (21, "CAP_SYS_ADMIN"),
+    // The loopback interface of the programs' own network.
+    (12, "CAP_NET_ADMIN"),
     (0, "CAP_CHOWN"),
     (1, "CAP_DAC_OVERRIDE"),
     (3, "CAP_FOWNER"),
@@ -143,7 +145,7 @@ mod tests {
         // The capabilities of root, and of root in a container of Docker without options.
         assert_eq!(lacks("CapEff:\t000001ffffffffff\n"), Vec::<&str>::new());
         let docker = lacks("NoNewPrivs:\t0\nCapEff:\t00000000a80425fb\nSeccomp:\t2\n");
-        assert_eq!(docker, ["CAP_SYS_ADMIN"]);
+        assert_eq!(docker, ["CAP_SYS_ADMIN", "CAP_NET_ADMIN"]);
         assert_eq!(lacks("CapEff:\t0000000000000000\n").len(), NEEDED.len());
         assert_eq!(lacks(""), Vec::<&str>::new());
     }

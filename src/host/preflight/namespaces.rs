@@ -100,11 +100,11 @@ fn of_container(container: Option<&str>) -> &'static str {
             "start it with `podman run --privileged …`, also as an ordinary user"
         }
         Some("a container of Docker") => {
-            "start it with `docker run --privileged …`, or with less: `docker run --cap-add SYS_ADMIN --security-opt \
-             seccomp=unconfined --security-opt apparmor=unconfined …`"
+            "start it with `docker run --privileged …`, or with less: `docker run --cap-add SYS_ADMIN --cap-add NET_ADMIN \
+             --security-opt seccomp=unconfined --security-opt apparmor=unconfined …`"
         }
         _ => {
-            "start it with CAP_SYS_ADMIN and without a seccomp filter (`docker run --privileged …`; in a systemd unit, \
+            "start it with CAP_SYS_ADMIN and CAP_NET_ADMIN and without a seccomp filter (`docker run --privileged …`; in a systemd unit, \
              without `CapabilityBoundingSet`, `RestrictNamespaces` and `SystemCallFilter`)"
         }
     }

@@ -22,7 +22,7 @@ use nix::sys::stat::{Mode, umask};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getppid, pivot_root, sethostname};
 
-use super::{Access, Bind, Sandbox, unsynced};
+use super::{Access, Bind, Sandbox, loopback, unsynced};
 
 /// Devices of every sandbox.
 const DEVICES: &[&str] = &[
@@ -150,6 +150,9 @@ fn enter(plan: &Plan) -> Result<()> {
     unshare(flags).context(
         "making namespaces: this needs root, or a user namespace (see `slipway doctor`)",
     )?;
+    if !plan.network {
+        loopback::raise()?;
+    }
     // SAFETY: this process has one thread (it was forked itself), so the child may do anything.
     if let ForkResult::Parent { child } = unsafe { fork() }.context("forking")? {
         wait_and_end(child);

@@ -28,6 +28,38 @@ fn a_program_sees_little_of_the_host() {
     assert!(!out.contains("eth0") && !out.contains("kvm"), "{out}");
 }
 
+/// The only network is the loopback, and it works: a listener of the host at the same address is not reached.
+#[test]
+fn loopback_is_up_and_nothing_is_beyond_it() {
+    let host_listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = host_listener.local_addr().unwrap().port();
+    let script = format!(
+        "cut -d: -f1 /proc/net/dev | tail -n +3 | tr -d ' \\n'; echo; \
+         tail -n +2 /proc/net/route | wc -l; \
+         exec 2>&1; grep -c 127.0.0.1 /proc/net/fib_trie; \
+         (exec 3<>/dev/tcp/127.0.0.1/{port}); (exec 3<>/dev/tcp/192.0.2.1/80); true"
+    );
+    let out = host().command("bash").args(["-c", &script]).run().unwrap();
+    let out = text(&out);
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines[..2], ["lo", "0"], "{out}");
+    // The kernel adds the address when the interface goes up.
+    assert_ne!(lines[2], "0", "{out}");
+    assert!(out.contains("Connection refused"), "{out}");
+    assert!(out.contains("Network is unreachable"), "{out}");
+    // The host's own network is as it was where it is asked for.
+    let script = "cat /proc/net/dev";
+    let shared = host().network(true).command("sh").args(["-c", script]);
+    assert_eq!(
+        text(&shared.run().unwrap()).lines().count(),
+        fs::read_to_string("/proc/net/dev")
+            .unwrap()
+            .trim()
+            .lines()
+            .count()
+    );
+}
+
 #[test]
 fn read_only_means_read_only_and_binds_can_be_written() {
     let folder = tempfile::tempdir().unwrap();
