@@ -17,6 +17,8 @@ const ANSWERS: &[(&str, &str)] = &[
         "visits: 42",
     ),
     ("mariadb -N probe -e 'select word from words'", "kept"),
+    // Its zebra writes "can't send message on closed connection" many times in each second until mgmtd listens: FRR's script
+    // starts zebra first (DAEMONS in /usr/lib/frr/frrcommon.sh), on any Debian, <https://github.com/FRRouting/frr/issues/17931>.
     ("vtysh -c 'show version'", "FRRouting"),
     ("munge -n | unmunge", "Success (0)"),
     ("rndc status", "server is up and running"),
