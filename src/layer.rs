@@ -2,6 +2,7 @@
 
 pub(crate) mod archive;
 pub(crate) mod changes;
+pub(crate) mod members;
 pub(crate) mod merge;
 pub(crate) mod reserved;
 pub(crate) mod stream;

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::members::Members;
 use super::{Entry, Kind, Source, tree};
 
 /// The unpacked archive in the folder that keeps it.
@@ -84,25 +85,19 @@ fn decoder(archive: &Path) -> Result<Box<dyn Read>> {
 }
 
 fn entries(plain: &Path, options: Options) -> Result<Vec<Entry>> {
-    let file = BufReader::with_capacity(1 << 18, File::open(plain)?);
-    let mut archive = tar::Archive::new(file);
+    let mut members = Members::of_file(File::open(plain)?)?;
     let mut found = BTreeMap::new();
     let about = "it is not a tar archive, plain or compressed by gzip, xz or zstd";
-    for entry in archive.entries_with_seek()? {
-        let mut entry = entry.context(about)?;
-        if entry.header().entry_type().is_pax_global_extensions() {
-            continue;
-        }
-        let link = entry.link_name_bytes();
-        let link = link.filter(|_| entry.header().entry_type().is_hard_link());
-        for path in [Some(entry.path_bytes()), link].into_iter().flatten() {
+    while let Some(member) = members.next().context(about)? {
+        let link = Some(&member.link).filter(|_| member.kind.is_hard_link());
+        for path in [Some(&member.path), link].into_iter().flatten() {
             ensure!(
                 !path.starts_with(b"/"),
                 "the path {} is absolute",
-                String::from_utf8_lossy(&path)
+                String::from_utf8_lossy(path)
             );
         }
-        if let Some(entry) = tree::from_tar_entry(&mut entry, plain, "")? {
+        if let Some(entry) = tree::from_member(member, plain, "")? {
             take(&mut found, entry, options)?;
         }
     }

@@ -128,7 +128,7 @@ fn name(path: &str, folder: bool) -> String {
 }
 
 /// A PAX record: its length in decimal counts itself.
-fn record(out: &mut Vec<u8>, key: &str, value: &[u8]) {
+pub(super) fn record(out: &mut Vec<u8>, key: &str, value: &[u8]) {
     let rest = key.len() + value.len() + 3;
     let mut length = rest + 1;
     while length != rest + length.to_string().len() {

@@ -1,12 +1,12 @@
 //! Layers made from a folder of the host or from a tar archive.
 
 use std::fs::{self, File};
-use std::io::BufReader;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
+use super::members::{Member, Members};
 use super::{Entry, Kind, Layer, Source};
 use crate::code;
 use crate::host::cache::{Cache, Key};
@@ -34,12 +34,10 @@ impl Layer {
     pub fn from_tar(cache: &Cache, tar: &Path, prefix: &str) -> Result<Self> {
         let about = || format!("reading {}", tar.display());
         let prefix = prefix.trim_end_matches('/');
-        let file = BufReader::with_capacity(1 << 20, File::open(tar).with_context(about)?);
-        let mut archive = tar::Archive::new(file);
+        let mut members = Members::of_file(File::open(tar).with_context(about)?)?;
         let mut entries = Vec::new();
-        for entry in archive.entries_with_seek().with_context(about)? {
-            let mut entry = entry.with_context(about)?;
-            if let Some(read) = from_tar_entry(&mut entry, tar, prefix).with_context(about)? {
+        while let Some(member) = members.next().with_context(about)? {
+            if let Some(read) = from_member(member, tar, prefix).with_context(about)? {
                 entries.push(read);
             }
         }
@@ -70,30 +68,19 @@ fn from_item(item: tree::Item, prefix: &str) -> Result<Entry> {
     })
 }
 
-/// The entry for one of the archive `tar`, below `prefix`; none for the archive's top. A file's content stays in the archive.
+/// The entry for a member of the archive `tar`, below `prefix`; none for the archive's top. A file's content stays in the archive.
 ///
 /// # Errors
 /// If its path leads upwards, or it is a device.
-pub(crate) fn from_tar_entry<R: std::io::Read>(
-    entry: &mut tar::Entry<'_, R>,
-    tar: &Path,
-    prefix: &str,
-) -> Result<Option<Entry>> {
-    let header = entry.header();
-    let kind = header.entry_type();
-    let mode = header.mode()? & 0o7777;
-    let (uid, gid) = (u32::try_from(header.uid()?)?, u32::try_from(header.gid()?)?);
-    let inside = plain(&entry.path_bytes())?;
+pub(crate) fn from_member(member: Member, tar: &Path, prefix: &str) -> Result<Option<Entry>> {
+    let (uid, gid) = (u32::try_from(member.uid)?, u32::try_from(member.gid)?);
+    let inside = plain(&member.path)?;
     let path = format!("{prefix}{inside}");
     if path.is_empty() {
         return Ok(None);
     }
-    let link = match entry.link_name_bytes() {
-        Some(bytes) => std::str::from_utf8(&bytes)?.to_owned(),
-        None => String::new(),
-    };
-    let size = entry.size();
-    let offset = entry.raw_file_position();
+    let link = String::from_utf8(member.link)?;
+    let kind = member.kind;
     let kind = if kind.is_dir() {
         Kind::Directory
     } else if kind.is_symlink() {
@@ -103,27 +90,19 @@ pub(crate) fn from_tar_entry<R: std::io::Read>(
     } else if kind.is_file() {
         Kind::File(Source::Range {
             file: tar.to_owned(),
-            offset,
-            size,
+            offset: member.offset,
+            size: member.size,
         })
     } else {
         bail!("{path} is of type {kind:?}, which an image does not have");
     };
-    let mut xattrs = Vec::new();
-    for record in entry.pax_extensions()?.into_iter().flatten() {
-        let record = record?;
-        if let Some(name) = record.key()?.strip_prefix("SCHILY.xattr.") {
-            xattrs.push((name.to_owned(), record.value_bytes().to_vec()));
-        }
-    }
-    xattrs.sort();
     Ok(Some(Entry {
         path,
-        mode,
+        mode: member.mode,
         uid,
         gid,
         kind,
-        xattrs,
+        xattrs: member.xattrs,
     }))
 }
 

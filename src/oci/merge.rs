@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,6 +13,7 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 use super::read;
+use crate::layer::members::Members;
 use crate::layer::{self, Entry, Kind, Source};
 
 /// Before the name of a path that a layer removes from those below it.
@@ -67,23 +68,18 @@ impl Tree {
     /// If the archive is damaged, has a path that leads out of the tree, or what an image cannot have.
     pub(super) fn lay(&mut self, tar: &Path) -> Result<()> {
         let mut upper = Upper::default();
-        let file = BufReader::with_capacity(1 << 18, File::open(tar)?);
-        let mut archive = tar::Archive::new(file);
-        for entry in archive.entries_with_seek()? {
-            let mut entry = entry?;
-            let kind = entry.header().entry_type();
-            if kind.is_pax_global_extensions() {
-                continue;
-            }
+        let mut members = Members::of_file(File::open(tar)?)?;
+        while let Some(member) = members.next()? {
+            let kind = member.kind;
             if kind.is_block_special() || kind.is_character_special() || kind.is_fifo() {
-                let path = layer::tree::plain(&entry.path_bytes())?;
+                let path = layer::tree::plain(&member.path)?;
                 ensure!(
                     path.starts_with(DEVICES),
                     "{path} is of type {kind:?}, which only {DEVICES} of an image may have"
                 );
                 continue;
             }
-            if let Some(entry) = layer::tree::from_tar_entry(&mut entry, tar, "")? {
+            if let Some(entry) = layer::tree::from_member(member, tar, "")? {
                 upper.take(self, entry)?;
             }
         }

@@ -1,7 +1,9 @@
 //! Reads images: manifests by platform, blobs by digest, files from layers.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -9,6 +11,7 @@ use fetch::oci::{Descriptor, Document, Index};
 
 use super::types::{BLOBS, INDEX};
 use crate::format::digest;
+use crate::layer::members::Members;
 
 /// An image whose blobs are stored locally and verified.
 #[derive(Clone, Debug)]
@@ -153,26 +156,25 @@ fn find(media_type: &str, path: &Path, place: &str, limit: u64, dest: &Path) -> 
     let reader = decoder(media_type, path)?;
     let (folder, name) = place.rsplit_once('/').unwrap_or(("", place));
     let whiteout = Path::new(folder).join(format!(".wh.{name}"));
-    let mut archive = tar::Archive::new(reader);
-    for entry in archive.entries()? {
-        let mut entry = entry?;
-        let found = entry.path()?;
+    let mut members = Members::of_stream(reader);
+    while let Some(member) = members.next()? {
+        let found = Path::new(OsStr::from_bytes(&member.path));
         let found = found
             .strip_prefix("/")
             .or_else(|_| found.strip_prefix("."))
-            .unwrap_or(&found);
+            .unwrap_or(found);
         if found == whiteout {
             return Ok(Found::Removed);
         }
-        if found != Path::new(place) || !entry.header().entry_type().is_file() {
+        if found != Path::new(place) || !member.kind.is_file() {
             continue;
         }
-        let size = entry.size();
+        let size = member.size;
         ensure!(
             size <= limit,
             "{place} has {size} bytes, expected at most {limit}"
         );
-        io::copy(&mut entry, &mut File::create(dest)?)?;
+        io::copy(&mut members.content(), &mut File::create(dest)?)?;
         return Ok(Found::Written);
     }
     Ok(Found::Nothing)
