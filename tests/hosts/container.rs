@@ -3,16 +3,17 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
 
+use linux::host::is_root;
 use nix::libc;
 use nix::mount::MsFlags;
 
-use crate::host::{Host, Mount, NET_ADMIN, SYS_ADMIN, USER, is_possible};
+use crate::host::{Host, Mount, NET_ADMIN, SYS_ADMIN, USER};
 use crate::server::Server;
 
 /// A container of Docker without options: no `CAP_SYS_ADMIN`, and the calls for namespaces and mounts fail.
 #[test]
 fn a_container_without_its_rights_is_refused_before_any_request() {
-    if !is_possible() {
+    if !is_root() {
         return;
     }
     let mirror = Server::start();
@@ -42,7 +43,7 @@ fn a_container_without_its_rights_is_refused_before_any_request() {
 /// A container that may make namespaces and not raise the loopback interface in them, which maintainer scripts need.
 #[test]
 fn a_container_that_cannot_raise_its_loopback_is_refused() {
-    if !is_possible() {
+    if !is_root() {
         return;
     }
     let mut host = Host::new();
@@ -54,7 +55,7 @@ fn a_container_that_cannot_raise_its_loopback_is_refused() {
 /// A policy of the host that refuses a single call, to a root with all its rights.
 #[test]
 fn a_filter_that_forbids_mounts_is_named_with_the_call() {
-    if !is_possible() {
+    if !is_root() {
         return;
     }
     for (call, words) in [
@@ -72,7 +73,7 @@ fn a_filter_that_forbids_mounts_is_named_with_the_call() {
 /// A CI runner: an ordinary user whom nobody gave ids, without the programs that map them.
 #[test]
 fn a_user_is_told_all_that_is_missing_at_once() {
-    if !is_possible() {
+    if !is_root() {
         return;
     }
     let mut host = user();
@@ -89,7 +90,7 @@ fn a_user_is_told_all_that_is_missing_at_once() {
 /// Ubuntu: subordinate ids and `newuidmap` are there, and AppArmor forbids the namespace.
 #[test]
 fn a_kernel_setting_that_forbids_user_namespaces_is_named_with_its_command() {
-    if !is_possible() {
+    if !is_root() {
         return;
     }
     let mut host = user();
@@ -127,7 +128,7 @@ fn a_kernel_setting_that_forbids_user_namespaces_is_named_with_its_command() {
 /// Parts of `/proc` are covered, as container programs do it.
 #[test]
 fn covered_parts_of_proc_are_no_hindrance() {
-    if !is_possible() {
+    if !is_root() {
         return;
     }
     let mut host = Host::new();

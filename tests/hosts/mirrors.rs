@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use crate::host::{Host, Mount, is_possible};
+use linux::host::is_root;
+
+use crate::host::{Host, Mount};
 use crate::server::Server;
 
 /// A host with this folder as its `/etc/apt`; the folder must be there on the test's host.
@@ -17,7 +19,7 @@ fn with_apt(host: &mut Host) -> std::path::PathBuf {
 /// Debian's cloud images: the entries name lists of mirrors.
 #[test]
 fn the_lists_of_debians_cloud_images_name_the_mirror() {
-    if !is_possible() {
+    if !is_root() {
         return;
     }
     let server = Server::start();
@@ -45,7 +47,7 @@ fn the_lists_of_debians_cloud_images_name_the_mirror() {
 /// Fedora, Arch: no Debian configuration at all.
 #[test]
 fn a_host_without_a_mirror_is_told_what_one_is_and_the_variable() {
-    if !is_possible() {
+    if !is_root() {
         return;
     }
     let mut host = Host::new();
