@@ -11,10 +11,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use data_encoding::HEXLOWER;
-use fetch::{Bucket, Content, Digest, Failure, Pace, Patience, Want, blocking};
+use fetch::{Bucket, Content, Digest, Failure, Pace, Parts, Patience, Stop, Want, blocking};
 use sha2::{Digest as _, Sha256};
 
 use crate::debian::files::{Files, SCHEME, by_hash, is_gone};
+use crate::host::interrupt::Interrupt;
 
 use registry::Registry;
 
@@ -48,6 +49,7 @@ pub struct Store {
     client: blocking::Client,
     files: Files,
     haste: Haste,
+    interrupt: Interrupt,
 }
 
 #[derive(Debug)]
@@ -89,7 +91,15 @@ impl Store {
             client: blocking::Client::new(options)?,
             files: Files::new(options)?,
             haste,
+            interrupt: Interrupt::default(),
         })
+    }
+
+    /// The same, whose uploads in parts are taken back if the user interrupts the program, which waits for that.
+    #[must_use]
+    pub fn ended_by(mut self, interrupt: &Interrupt) -> Self {
+        self.interrupt = interrupt.clone();
+        self
     }
 
     /// Whether files are not only read, but may be stored.
@@ -152,7 +162,12 @@ impl Store {
             Place::Url(url) => bail!("{url} is a server's, which is only read"),
             Place::Registry(registry) => registry.put(&self.client, sha256, patience, content),
             Place::Bucket(bucket) => {
-                let bucket = bucket.clone().with_patience(patience);
+                let interrupt = self.interrupt.clone();
+                let _guard = (*size > Parts::default().above).then(|| interrupt.guard());
+                let bucket = bucket
+                    .clone()
+                    .with_patience(patience)
+                    .with_stop(Stop::when(move || interrupt.requested()));
                 self.client.run(async |client| {
                     if bucket.has(client, &name).await? {
                         return Ok(false);

@@ -2,6 +2,10 @@
 //!
 //! <https://docs.aws.amazon.com/AmazonS3/latest/API/API_PutObject.html>
 
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
 use reqwest::Method;
 
 use crate::client::Client;
@@ -9,11 +13,71 @@ use crate::ending::Ending;
 use crate::failure::{Failure, shown};
 use crate::s3::{Object, Place, is_name};
 use crate::sigv4::EMPTY;
-use crate::upload::{self, Content, Upload};
+use crate::upload::{self, Content, Stored, Upload};
 use crate::want::Patience;
 
-/// The largest object of one request, bytes.
-const LARGEST: u64 = 5 << 30;
+/// The most parts of an object.
+const MOST: u64 = 10_000;
+/// What the size of larger parts is a multiple of, bytes.
+const STEP: u64 = 1 << 20;
+/// How often an upload asks whether it is to end.
+const STOP_EVERY: Duration = Duration::from_millis(100);
+
+/// Which objects are sent in parts, and how large these are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// Objects of more bytes are.
+    pub above: u64,
+    /// Bytes of each part but the last, at least 5 MiB for S3; more where it would be more than 10,000 parts.
+    pub size: u64,
+}
+
+impl Default for Parts {
+    fn default() -> Self {
+        Self {
+            above: 512 << 20,
+            size: 64 << 20,
+        }
+    }
+}
+
+impl Parts {
+    /// The size of the parts of an object of `total` bytes.
+    pub(crate) fn of(self, total: u64) -> u64 {
+        let least = total.div_ceil(MOST);
+        match least <= self.size {
+            true => self.size.max(1),
+            false => least.next_multiple_of(STEP),
+        }
+    }
+}
+
+/// Whether an upload is to end early; a large one is taken back then.
+#[derive(Clone, Default)]
+pub struct Stop(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
+
+impl Stop {
+    /// Ends uploads once `asked` is true, which is called several times in a second.
+    pub fn when(asked: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(asked)))
+    }
+
+    /// Returns once the upload is to end.
+    pub(crate) async fn asked(&self) {
+        loop {
+            tokio::time::sleep(STOP_EVERY).await;
+            if self.0.as_ref().is_some_and(|asked| asked()) {
+                return;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Stop").field(&self.0.is_some()).finish()
+    }
+}
 
 /// A folder of a bucket.
 #[derive(Clone, Debug)]
@@ -22,6 +86,8 @@ pub struct Bucket {
     /// Empty, or with a slash at its end.
     prefix: String,
     patience: Patience,
+    parts: Parts,
+    stop: Stop,
 }
 
 impl Bucket {
@@ -52,7 +118,35 @@ impl Bucket {
                 attempts: Some(3),
                 ..Patience::default()
             },
+            parts: Parts::default(),
+            stop: Stop::default(),
         })
+    }
+
+    /// The same with other parts of large objects.
+    #[must_use]
+    pub fn with_parts(mut self, parts: Parts) -> Self {
+        self.parts = parts;
+        self
+    }
+
+    /// The same, whose uploads in parts end early when they are asked to.
+    #[must_use]
+    pub fn with_stop(mut self, stop: Stop) -> Self {
+        self.stop = stop;
+        self
+    }
+
+    pub(crate) fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
+    pub(crate) fn parts(&self) -> Parts {
+        self.parts
+    }
+
+    pub(crate) fn patience(&self) -> Patience {
+        self.patience
     }
 
     /// The same with another patience.
@@ -73,50 +167,30 @@ impl Bucket {
     /// # Errors
     /// [`Failure`], as for every request.
     pub async fn has(&self, client: &Client, object: &str) -> Result<bool, Failure> {
-        let asked = self.send(client, Method::HEAD, object, EMPTY, Content::Bytes(&[]));
+        let asked = self.send(client, Method::HEAD, (object, ""), EMPTY, Content::NONE);
         match asked.await {
-            Ok(()) => Ok(true),
+            Ok(_) => Ok(true),
             Err(failure) if failure.is_gone() => Ok(false),
             Err(failure) => Err(failure),
         }
     }
 
-    /// Stores an object; S3 itself refuses content of another SHA-256 (hexadecimal).
-    ///
-    /// # Errors
-    /// [`Failure`], as for every request, and for content of more than 5 GiB.
-    pub async fn put(
-        &self,
-        client: &Client,
-        object: &str,
-        sha256: &str,
-        content: Content<'_>,
-    ) -> Result<(), Failure> {
-        if content.size() > LARGEST {
-            return Err(Failure::TooLarge {
-                url: self.url(object),
-                limit: LARGEST,
-            });
-        }
-        self.send(client, Method::PUT, object, sha256, content)
-            .await
-    }
-
-    async fn send(
+    /// Sends a request for an object, with a query whose parameters are encoded and sorted.
+    pub(crate) async fn send(
         &self,
         client: &Client,
         method: Method,
-        object: &str,
+        (object, query): (&str, &str),
         sha256: &str,
         content: Content<'_>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Stored, Failure> {
         let url = self.url(object);
         let key = format!("{}{object}", self.prefix);
         let place = Place::Bucket(self.name.clone(), None);
         let mut signed = Object::new(shown(&url), place, key, None);
         let make = async || {
             let limit = self.patience.header_timeout;
-            let request = signed.make_request(client, method.as_str(), sha256);
+            let request = signed.make_request_of(client, method.as_str(), query, sha256);
             // Asking for a role or a region takes no longer than asking for the object.
             let request = tokio::time::timeout(limit, request).await;
             let request = request.map_err(|_| Ending::broken("no answer"))??;
@@ -130,15 +204,22 @@ impl Bucket {
                 content,
             })
         };
-        upload::send(client, &url, self.patience, make)
-            .await
-            .map(drop)
+        upload::send(client, &url, self.patience, make).await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_are_as_large_as_needed_for_ten_thousand() {
+        let parts = Parts::default();
+        assert_eq!(parts.of(6 << 30), 64 << 20);
+        assert_eq!(parts.of(10_000 * (64 << 20)), 64 << 20);
+        let large = parts.of(5 << 40);
+        assert!(large * MOST >= 5 << 40 && large.is_multiple_of(STEP) && large <= 5 << 30);
+    }
 
     #[test]
     fn folders_of_buckets_are_read() {

@@ -74,13 +74,14 @@ mod upload;
 mod bucket;
 mod repository;
 
-// Floor: what is stored in repositories
+// Floor: what is stored in repositories and buckets
+mod multipart;
 mod push;
 
 // Floor: without a runtime
 pub mod blocking;
 
-pub use bucket::Bucket;
+pub use bucket::{Bucket, Parts, Stop};
 pub use client::{Client, OFFLINE, Options};
 pub use digest::Digest;
 pub use download::{bytes, file, pieces, verified_elsewhere};

@@ -200,7 +200,10 @@ mod tests {
         let to = |location: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(LOCATION, HeaderValue::from_str(location).unwrap());
-            let begun = Stored { headers };
+            let begun = Stored {
+                headers,
+                body: Vec::new(),
+            };
             let base = "https://r.example/v2/a";
             let at = "https://r.example/v2/a/blobs/uploads/";
             location_of(base, at, &begun)

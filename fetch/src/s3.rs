@@ -62,19 +62,30 @@ impl Object {
         method: &str,
         payload: &str,
     ) -> Result<Request, Ending> {
+        let query = self.version.as_deref().map(percent::encode);
+        let query = query.map_or_else(String::new, |version| format!("versionId={version}"));
+        self.make_request_of(client, method, &query, payload).await
+    }
+
+    /// The same with this query, whose parameters are encoded and sorted.
+    pub(crate) async fn make_request_of(
+        &mut self,
+        client: &Client,
+        method: &str,
+        query: &str,
+        payload: &str,
+    ) -> Result<Request, Ending> {
         let mut role = client.cloud.role().await?;
         if self.anonymous {
             role.credentials = None;
         }
         let region = self.region(client, &role).await?;
-        let query = self.version.as_deref().map(percent::encode);
-        let query = query.map_or_else(String::new, |version| format!("versionId={version}"));
         let text = self.address(client, &region);
         let mut address =
             Url::parse(&text).map_err(|error| Ending::refused(&self.shown, error.to_string()))?;
         let path = path_of(&text);
         if !query.is_empty() {
-            address.set_query(Some(&query));
+            address.set_query(Some(query));
         }
         let mut headers = HeaderMap::new();
         self.signed = role.credentials.is_some();
@@ -87,7 +98,7 @@ impl Object {
                 method,
                 host: &host,
                 path,
-                query: &query,
+                query,
                 headers: &[],
                 payload,
             };

@@ -1,7 +1,7 @@
 //! Requests with content, which a server stores: bytes, or a file that is read as it goes.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -20,6 +20,8 @@ use crate::want::{LONGEST_WAIT, Patience};
 
 /// Bytes that are read of a file at a time.
 const PIECE: u64 = 256 << 10;
+/// Size limit of an answer, bytes.
+const ANSWER_LIMIT: usize = 1 << 20;
 /// The slowest upload that is waited for, bytes in a second.
 const SLOWEST: u64 = 256 << 10;
 
@@ -30,30 +32,56 @@ pub enum Content<'a> {
     Bytes(&'a [u8]),
     /// A file of this many bytes.
     File(&'a Path, u64),
+    /// The bytes of a file from this one on, this many.
+    Range(&'a Path, u64, u64),
 }
 
-impl Content<'_> {
+impl<'a> Content<'a> {
+    /// No content.
+    pub(crate) const NONE: Self = Self::Bytes(&[]);
+
+    /// The bytes from this one on, this many, all of which it has.
+    pub(crate) fn part(&self, at: u64, size: u64) -> Self {
+        match *self {
+            // What is in memory is not larger than its numbers.
+            Self::Bytes(bytes) => {
+                let index = |at: u64| usize::try_from(at).unwrap_or(bytes.len()).min(bytes.len());
+                Self::Bytes(&bytes[index(at)..index(at + size)])
+            }
+            Self::File(path, _) => Self::Range(path, at, size),
+            Self::Range(path, first, _) => Self::Range(path, first + at, size),
+        }
+    }
+
     /// Its size in bytes.
     #[must_use]
     pub const fn size(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
-            Self::File(_, size) => *size,
+            Self::File(_, size) | Self::Range(_, _, size) => *size,
         }
     }
 
     fn body(&self) -> Result<Body, Failure> {
         match self {
             Self::Bytes(bytes) => Ok(bytes.to_vec().into()),
-            Self::File(path, size) => {
-                let file = File::open(path).map_err(|source| Failure::Disk {
-                    path: path.to_path_buf(),
-                    source,
-                })?;
-                Ok(Body::wrap(Pieces { file, left: *size }))
-            }
+            Self::File(path, size) => pieces(path, 0, *size),
+            Self::Range(path, at, size) => pieces(path, *at, *size),
         }
     }
+}
+
+fn pieces(path: &Path, at: u64, size: u64) -> Result<Body, Failure> {
+    let open = || {
+        let mut file = File::open(path)?;
+        file.seek(SeekFrom::Start(at))?;
+        Ok(file)
+    };
+    let file = open().map_err(|source| Failure::Disk {
+        path: path.to_path_buf(),
+        source,
+    })?;
+    Ok(Body::wrap(Pieces { file, left: size }))
 }
 
 /// A file as a body of known length. It is read in place: a client that uploads does nothing else meanwhile.
@@ -104,9 +132,11 @@ pub(crate) struct Upload<'a> {
     pub(crate) content: Content<'a>,
 }
 
-/// The header of an answer of success.
+/// An answer of success.
 pub(crate) struct Stored {
     pub(crate) headers: HeaderMap,
+    /// The content, of a POST's answer alone.
+    pub(crate) body: Vec<u8>,
 }
 
 /// Sends what `make` gives until the server answers: another status than success is a failure, which is tried again where that may
@@ -124,7 +154,7 @@ pub(crate) async fn send<'a>(
     loop {
         attempts += 1;
         let ended = match make().await {
-            Ok(upload) => once(client, upload, patience.header_timeout, until).await,
+            Ok(upload) => once(client, upload, patience, until).await,
             Err(ending) => Err(ending),
         };
         let (why, asked_for) = match ended {
@@ -150,10 +180,12 @@ pub(crate) async fn send<'a>(
 async fn once(
     client: &Client,
     upload: Upload<'_>,
-    header_timeout: Duration,
+    patience: Patience,
     until: Option<Instant>,
 ) -> Result<Stored, Ending> {
+    let header_timeout = patience.header_timeout;
     let url = upload.url.clone();
+    let has_answer = upload.method == reqwest::Method::POST;
     let size = upload.content.size();
     let limit = Instant::now() + header_timeout + Duration::from_secs(size / SLOWEST);
     let limit = until.map_or(limit, |until| until.min(limit));
@@ -175,6 +207,10 @@ async fn once(
     match answer.status() {
         status if status.is_success() => Ok(Stored {
             headers: answer.headers().clone(),
+            body: match has_answer {
+                true => body(url.as_str(), answer, patience.idle_timeout, until).await?,
+                false => Vec::new(),
+            },
         }),
         // A moved bucket or registry is for the user to name anew: what is stored is not sent on.
         status if status.is_redirection() => Err(Ending::refused(
@@ -182,6 +218,34 @@ async fn once(
             format!("the server answered {status}, and what is stored is not sent elsewhere"),
         )),
         status => Err(of_status(&url, status, answer.headers())),
+    }
+}
+
+/// The content of an answer. A server that works on a request may send white space until it is done.
+async fn body(
+    url: &str,
+    mut answer: reqwest::Response,
+    idle_timeout: Duration,
+    until: Option<Instant>,
+) -> Result<Vec<u8>, Ending> {
+    let mut body = Vec::new();
+    loop {
+        let limit = Instant::now() + idle_timeout;
+        let limit = until.map_or(limit, |until| until.min(limit));
+        let piece = timeout_at(limit, answer.chunk()).await;
+        let piece = piece
+            .map_err(|_| Ending::broken("the answer stopped"))?
+            .map_err(|error| Ending::broken(error.without_url().to_string()))?;
+        match piece {
+            Some(piece) if body.len() + piece.len() <= ANSWER_LIMIT => {
+                body.extend_from_slice(&piece);
+            }
+            Some(_) => {
+                let why = format!("its answer has more than {ANSWER_LIMIT} bytes");
+                return Err(Ending::refused(url, why));
+            }
+            None => return Ok(body),
+        }
     }
 }
 

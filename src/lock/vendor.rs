@@ -15,6 +15,7 @@ use super::fetching::LockedRecipe;
 use super::objects::{self, Wanted, bring_image, of_lock, references};
 use super::{file, kubelet};
 use crate::debian::files::SCHEME;
+use crate::host::interrupt::Interrupt;
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::oci::{self, Reference};
@@ -66,6 +67,7 @@ struct Target {
     /// The folder, if it is one.
     folder: Option<PathBuf>,
     options: fetch::Options,
+    interrupt: Interrupt,
 }
 
 impl Target {
@@ -76,11 +78,13 @@ impl Target {
                 url: url.trim_end_matches('/').to_owned(),
                 folder: None,
                 options,
+                interrupt: session.interrupt.clone(),
             },
             _ => Self {
                 url: format!("{SCHEME}{}", std::path::absolute(to)?.display()),
                 folder: Some(to.to_owned()),
                 options,
+                interrupt: session.interrupt.clone(),
             },
         };
         let store = target.open()?;
@@ -92,7 +96,8 @@ impl Target {
     }
 
     fn open(&self) -> Result<Store> {
-        Store::open(&self.url, &self.options, Haste::Patient)
+        let store = Store::open(&self.url, &self.options, Haste::Patient)?;
+        Ok(store.ended_by(&self.interrupt))
     }
 
     /// Writes the files, and a note that names them all: what no note names, a registry collects.

@@ -11,6 +11,7 @@
 
 mod builds;
 mod farm;
+mod parts;
 mod registry;
 mod s3;
 
@@ -45,6 +46,10 @@ const TESTS: &[(&str, Test)] = &[
         shared_through(bench, &bench.registry("results"))
     }),
     ("results_go_through_a_bucket", results_go_through_a_bucket),
+    (
+        "large_objects_go_in_parts",
+        parts::large_objects_go_in_parts,
+    ),
     ("a_bucket_that_fails_ends_no_build", a_bucket_that_fails),
     ("files_of_a_lock_are_in_a_registry", |bench| {
         files_of_a_lock(bench, &bench.registry("files"))

@@ -1,7 +1,8 @@
 //! A server of S3's protocol on loopback: it computes each signature itself, holds content to its hash, and has faults on demand.
 //!
 //! <https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html>,
-//! <https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html>
+//! <https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html>,
+//! <https://docs.aws.amazon.com/AmazonS3/latest/API/API_CompleteMultipartUpload.html>
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -28,11 +29,35 @@ pub(crate) enum Fault {
     CutOff,
     /// 503 for each second request.
     Sometimes,
+    /// 500 for the first attempt of each part.
+    Part,
+    /// 500 for every second part, always.
+    Parts,
+    /// Parts are not answered.
+    Silent,
+    /// 200 with an error that may pass in its content, for the first attempt to complete.
+    Completing,
+    /// 200 with an error that does not pass.
+    Completed,
+    /// The parts are put together, and the answer is lost.
+    Lost,
+}
+
+/// The least size of all parts but the last, bytes.
+const LEAST: usize = 5 << 20;
+
+/// An upload in parts: the object, and its parts by their numbers.
+#[derive(Debug)]
+struct Begun {
+    path: String,
+    parts: BTreeMap<u32, Vec<u8>>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     objects: BTreeMap<String, Vec<u8>>,
+    uploads: BTreeMap<String, Begun>,
+    begun: usize,
     fault: Option<Fault>,
     asked: Vec<String>,
     refused: Vec<String>,
@@ -84,6 +109,15 @@ impl S3 {
     pub(crate) fn objects(&self) -> usize {
         self.state.lock().unwrap().objects.len()
     }
+
+    pub(crate) fn object(&self, path: &str) -> Option<Vec<u8>> {
+        self.state.lock().unwrap().objects.get(path).cloned()
+    }
+
+    /// The uploads that were begun and neither completed nor taken back.
+    pub(crate) fn uploads(&self) -> usize {
+        self.state.lock().unwrap().uploads.len()
+    }
 }
 
 fn serve(connection: &TcpStream, state: &Mutex<State>) {
@@ -92,7 +126,15 @@ fn serve(connection: &TcpStream, state: &Mutex<State>) {
         let (status, body, cut) = answer(&request, &mut state.lock().unwrap());
         let length = body.len();
         let mut out = connection;
-        let head = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n");
+        if status.is_empty() {
+            return;
+        }
+        // What the client gives back when the parts are put together.
+        let tag = match request.path.contains("?partNumber=") {
+            true => format!("ETag: {}\r\n", etag(&request.body)),
+            false => String::new(),
+        };
+        let head = format!("HTTP/1.1 {status}\r\n{tag}Content-Length: {length}\r\n\r\n");
         if out.write_all(head.as_bytes()).is_err() {
             return;
         }
@@ -156,6 +198,16 @@ fn answer(request: &Request, state: &mut State) -> (&'static str, Vec<u8>, bool)
     if sum.is_none_or(|sum| *sum != HEXLOWER.encode(&Sha256::digest(&request.body))) {
         return refuse(state, "400 Bad Request", "XAmzContentSHA256Mismatch");
     }
+    if let Some((path, query)) = path.split_once('?') {
+        let (status, body) = in_parts(request, (path, query), state);
+        if status.starts_with('4') {
+            state.refused.push(format!(
+                "{method} {path}: {}",
+                String::from_utf8_lossy(&body)
+            ));
+        }
+        return (status, body, false);
+    }
     let cut = state.fault == Some(Fault::CutOff);
     match (method.as_str(), state.objects.get(path)) {
         ("PUT", _) => {
@@ -165,6 +217,149 @@ fn answer(request: &Request, state: &mut State) -> (&'static str, Vec<u8>, bool)
         ("GET" | "HEAD", Some(body)) => ("200 OK", body.clone(), cut && method == "GET"),
         ("GET" | "HEAD", None) => ("404 Not Found", error("NoSuchKey"), false),
         _ => refuse(state, "405 Method Not Allowed", "MethodNotAllowed"),
+    }
+}
+
+fn etag(part: &[u8]) -> String {
+    format!("\"{}\"", &HEXLOWER.encode(&Sha256::digest(part))[..32])
+}
+
+/// The requests of an upload in parts.
+fn in_parts(
+    request: &Request,
+    (path, query): (&str, &str),
+    state: &mut State,
+) -> (&'static str, Vec<u8>) {
+    let error = |code: &str| {
+        let text = format!("<Error><Code>{code}</Code><Message>as documented</Message></Error>");
+        text.into_bytes()
+    };
+    let fields: BTreeMap<&str, &str> = query
+        .split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .collect();
+    let id = fields.get("uploadId").copied().unwrap_or_default();
+    match (request.method.as_str(), fields.get("partNumber")) {
+        ("POST", None) if query == "uploads=" => {
+            state.begun += 1;
+            // Its characters have to be encoded in a query.
+            let (id, encoded) = (
+                format!("{}/+=", state.begun),
+                format!("{}%2F%2B%3D", state.begun),
+            );
+            let parts = BTreeMap::new();
+            state.uploads.insert(
+                encoded,
+                Begun {
+                    path: path.to_owned(),
+                    parts,
+                },
+            );
+            let text = format!(
+                "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<InitiateMultipartUploadResult \
+                 xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><UploadId>{id}</UploadId>\
+                 </InitiateMultipartUploadResult>"
+            );
+            ("200 OK", text.into_bytes())
+        }
+        _ if state.uploads.get(id).is_none_or(|begun| begun.path != path) => {
+            ("404 Not Found", error("NoSuchUpload"))
+        }
+        ("PUT", Some(number)) => {
+            let number: u32 = number.parse().unwrap();
+            let times = state
+                .asked
+                .iter()
+                .filter(|asked| asked.contains(query))
+                .count();
+            match state.fault {
+                Some(Fault::Part) if times == 1 => {
+                    return ("500 Internal Server Error", error("InternalError"));
+                }
+                Some(Fault::Parts) if number.is_multiple_of(2) => {
+                    return ("500 Internal Server Error", error("InternalError"));
+                }
+                Some(Fault::Silent) => return ("", Vec::new()),
+                _ => {}
+            }
+            let begun = state.uploads.get_mut(id).unwrap();
+            begun.parts.insert(number, request.body.clone());
+            ("200 OK", Vec::new())
+        }
+        ("DELETE", None) => {
+            state.uploads.remove(id);
+            ("204 No Content", Vec::new())
+        }
+        ("POST", None) => {
+            let times = state
+                .asked
+                .iter()
+                .filter(|asked| asked.contains(query) && asked.starts_with("POST"));
+            // The status is sent before the work is done, with white space meanwhile.
+            let begin = b"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n    \n".to_vec();
+            match state.fault {
+                Some(Fault::Completing) if times.count() == 1 => {
+                    return ("200 OK", [begin, error("InternalError")].concat());
+                }
+                Some(Fault::Completed) => {
+                    return ("200 OK", [begin, error("InvalidPart")].concat());
+                }
+                _ => {}
+            }
+            match assemble(
+                &String::from_utf8_lossy(&request.body),
+                &state.uploads[id].parts,
+            ) {
+                Ok(object) => {
+                    state.uploads.remove(id);
+                    state.objects.insert(path.to_owned(), object);
+                    let text = b"<CompleteMultipartUploadResult><ETag>x-3</ETag></CompleteMultipartUploadResult>";
+                    match state.fault {
+                        Some(Fault::Lost) => ("", Vec::new()),
+                        _ => ("200 OK", [begin, text.to_vec()].concat()),
+                    }
+                }
+                Err(code) => ("400 Bad Request", error(code)),
+            }
+        }
+        _ => ("405 Method Not Allowed", error("MethodNotAllowed")),
+    }
+}
+
+/// The object of the parts that a list names.
+fn assemble(list: &str, parts: &BTreeMap<u32, Vec<u8>>) -> Result<Vec<u8>, &'static str> {
+    let list = list
+        .strip_prefix("<CompleteMultipartUpload>")
+        .and_then(|list| list.strip_suffix("</CompleteMultipartUpload>"))
+        .ok_or("MalformedXML")?;
+    let mut object = Vec::new();
+    let mut last = 0;
+    let named: Vec<&str> = list.split_inclusive("</Part>").collect();
+    for (at, part) in named.iter().enumerate() {
+        let field = |name: &str| {
+            let (_, rest) = part.split_once(&format!("<{name}>"))?;
+            Some(
+                rest.split_once(&format!("</{name}>"))?
+                    .0
+                    .replace("&quot;", "\""),
+            )
+        };
+        let number = field("PartNumber").and_then(|number| number.parse().ok());
+        let (number, tag): (u32, _) = number.zip(field("ETag")).ok_or("MalformedXML")?;
+        let content = parts.get(&number).filter(|content| etag(content) == tag);
+        let content = content.ok_or("InvalidPart")?;
+        if number <= last || number > 10_000 {
+            return Err("InvalidPartOrder");
+        }
+        if at + 1 < named.len() && content.len() < LEAST {
+            return Err("EntityTooSmall");
+        }
+        last = number;
+        object.extend_from_slice(content);
+    }
+    match object.is_empty() {
+        true => Err("MalformedXML"),
+        false => Ok(object),
     }
 }
 
@@ -198,6 +393,10 @@ fn check(request: &Request) -> Result<(), String> {
         canonical += &format!("{name}:{}\n", header(name)?.trim());
     }
     let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
+    // Signed are the parameters in their order.
+    if !query.is_empty() && !query.split('&').is_sorted() {
+        return Err("SignatureDoesNotMatch".to_owned());
+    }
     let payload = header("x-amz-content-sha256")?;
     let method = &request.method;
     let text = format!("{method}\n{path}\n{query}\n{canonical}\n{names}\n{payload}");
