@@ -118,7 +118,7 @@ pub fn solve(
             Some(id) if requirements.dependencies => asked.push(id),
             Some(id) => {
                 let behind = marking.behind_metapackage(id);
-                asked.push(marking.before(behind, requirements.before));
+                marking.parts(marking.before(behind, requirements.before), &mut asked);
             }
             None => marking.problems.push(marking.unknown(name)),
         }
@@ -208,6 +208,29 @@ impl<'a> Marking<'_, 'a> {
         match self.fitting(relation, false) {
             Some(behind) if exact && self.package(behind).source == package.source => behind,
             _ => id,
+        }
+    }
+
+    /// A package with those that it depends on in exactly its own version, if their names begin alike: Debian's later kernels are
+    /// several packages of two sources, as `linux-image-…`, `linux-binary-…` and `linux-modules-…`.
+    fn parts(&self, id: usize, found: &mut Vec<usize>) {
+        if found.contains(&id) {
+            return;
+        }
+        found.push(id);
+        let package = self.package(id);
+        for group in groups(package.depends) {
+            let [relation] = group.as_slice() else {
+                continue;
+            };
+            let exact = matches!(relation.version, Some((super::relation::Operator::Equal, version)) if version == package.version);
+            let first = |name: &str| name.split('-').next().map(str::to_owned);
+            if exact
+                && first(relation.name) == first(package.name)
+                && let Some(part) = self.fitting(relation, true)
+            {
+                self.parts(part, found);
+            }
         }
     }
 

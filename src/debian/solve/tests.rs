@@ -266,6 +266,45 @@ fn without_dependencies_a_metapackage_stands_for_its_kernel() {
     }
 }
 
+/// As in trixie-backports: none of them is named in `backports` but the metapackage.
+#[test]
+fn a_kernel_of_several_packages_is_taken_whole() {
+    let normal = index("linux-image-amd64 6.12-1; Source: linux\n linux-base 4\n kmod 1");
+    let backports = index(
+        "linux-image-amd64 7.3-1; Source: linux-signed (7.3+1); Depends: linux-image-7.3-amd64 (= 7.3-1), linux-modules-amd64 (= 7.3-1)\n \
+         linux-image-7.3-amd64 7.3-1; Source: linux-signed (7.3+1); Depends: dracut | initramfs-tools, linux-binary-7.3-amd64 (= 7.3-1)\n \
+         linux-binary-7.3-amd64 7.3-1; Source: linux-signed (7.3+1); Depends: linux-base-7.3-amd64 (= 7.3-1)\n \
+         linux-base-7.3-amd64 7.3-1; Source: linux; Depends: linux-base (>= 4)\n \
+         linux-modules-amd64 7.3-1; Source: linux-signed (7.3+1); Depends: linux-modules-7.3-amd64 (= 7.3-1)\n \
+         linux-modules-7.3-amd64 7.3-1; Source: linux; Depends: kmod, linux-base-7.3-amd64 (= 7.3-1)",
+    );
+    let mut all = packages::read(&normal, 0, Standing::DEBIAN).unwrap();
+    all.extend(packages::read(&backports, 1, Standing::BACKPORTS).unwrap());
+    let pool = Pool::new(all);
+    let wanted = ["linux-image-amd64".to_owned()];
+    let requirements = Requirements {
+        packages: &wanted,
+        backports: &wanted,
+        essential: false,
+        recommends: false,
+        dependencies: false,
+        before: &[],
+    };
+    let chosen = solve(&pool, "amd64", &requirements).unwrap();
+    let names: Vec<&str> = chosen.iter().map(|&id| pool.packages[id].name).collect();
+    assert_eq!(
+        names,
+        [
+            "linux-base-7.3-amd64",
+            "linux-binary-7.3-amd64",
+            "linux-image-7.3-amd64",
+            "linux-image-amd64",
+            "linux-modules-7.3-amd64",
+            "linux-modules-amd64",
+        ]
+    );
+}
+
 #[test]
 fn essential_packages_come_when_asked_for() {
     let text = index("base 1; Essential: yes; Depends: lib\n lib 1\n a 1");
