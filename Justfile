@@ -28,6 +28,10 @@ generated-long:
 own-programs:
     cargo test --release --test build -- --ignored compiled_from_their_modules
 
+# A module that DKMS compiles in two builds of an image: a minute, and 140 MB of packages.
+dkms-long:
+    cargo test --release --test build -- --ignored dkms_compiles
+
 # Whole builds that share their results through a registry and a bucket on loopback: minutes.
 share-long:
     cargo test --release --test share -- --ignored

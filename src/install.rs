@@ -50,6 +50,8 @@ mod again;
 pub mod tools;
 
 pub use again::{Generated, generated};
+pub use deb::paths as deb_paths;
+pub use dkms::users as dkms_users;
 pub use options::{Options, Purpose};
 pub use report::{Dropped, FirstBoot, Made, Missed, Report};
 pub use rootfs::{Rootfs, install, unpack_only};

@@ -43,7 +43,7 @@ use crate::format::time::rfc3339;
 use crate::host::cache::Key;
 use crate::host::progress::{Progress, Step};
 use crate::host::session::Session;
-use crate::recipe::{LockRequest, Recipe, SET_ROOT, SetRequest};
+use crate::recipe::{LockRequest, Recipe, SET_DKMS, SET_KERNEL, SET_ROOT, SetRequest};
 
 use choose::{Pools, choose};
 use keep::Earlier;
@@ -406,9 +406,19 @@ fn make(
     Ok(lock)
 }
 
-/// The sets, with these packages in the root.
-fn with_names(sets: &[SetRequest], names: BTreeSet<String>) -> Vec<SetRequest> {
+/// The sets, with these packages in the root, but for the kernel, its headers, and what DKMS compiles.
+fn with_names(sets: &[SetRequest], mut names: BTreeSet<String>) -> Vec<SetRequest> {
     let mut sets = sets.to_vec();
+    for set in &sets {
+        if [SET_KERNEL, SET_DKMS].contains(&set.name) {
+            for name in &set.packages {
+                names.remove(name);
+                if let Some(headers) = choose::headers_of(name) {
+                    names.remove(&headers);
+                }
+            }
+        }
+    }
     if let Some(root) = sets.iter_mut().find(|set| set.name == SET_ROOT) {
         root.packages.extend(names);
     }

@@ -91,7 +91,7 @@ fn make(session: &Session, locked: LockedRecipe) -> Result<Image> {
     let initramfs = initramfs::pack(session, &kernel, &contents)?;
     let options = bootable::options(&locked.recipe, &identity, &root);
     let bootable = bootable::link(session, &tools, &kernel, &initramfs, &options)?;
-    let sbom = sbom::list(&locked, &identity, &rootfs.report, &kubelet)?;
+    let sbom = sbom::list(&locked, &identity, &rootfs.report, &kernel, &kubelet)?;
     Ok(Image {
         locked,
         tools,

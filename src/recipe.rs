@@ -201,6 +201,9 @@ impl SetRequest {
 pub const SET_ROOT: &str = "root";
 /// The set of the one package that holds kernel and modules.
 pub const SET_KERNEL: &str = "kernel";
+/// The set of the packages that DKMS compiles modules of, with all that it takes to compile them, present when there are any. The image
+/// has nothing of them but the modules.
+pub const SET_DKMS: &str = "dkms";
 /// The set of the one package that locales are made of, present when there are any.
 pub const SET_LOCALES: &str = "locales";
 /// The set of the packages in the kubelet's container.
@@ -236,6 +239,8 @@ const TOOLS_RUN: &[&str] = &[
     "qemu-utils",
     "swtpm",
 ];
+/// What compiles the modules of packages, beside the headers of their kernel.
+const DKMS: &[&str] = &["dkms", "gcc"];
 /// The Go for the newest supported Kubernetes, first the package to request; all from backports.
 const TOOLS_GO: &[&str] = &["golang-1.26-go", "golang-1.26-src"];
 
@@ -259,6 +264,12 @@ impl Recipe {
             },
             set(SET_KERNEL, vec![self.kernel.package.clone()], false, false),
         ];
+        if !self.kernel.dkms.is_empty() {
+            // The headers follow from the kernel that is chosen.
+            let compiles = owned_names(DKMS).into_iter();
+            let packages = compiles.chain(self.kernel.dkms.iter().cloned()).collect();
+            sets.push(set(SET_DKMS, packages, true, true));
+        }
         if !self.locale.generate.is_empty() {
             sets.push(set(SET_LOCALES, owned_names(&["locales"]), false, false));
         }

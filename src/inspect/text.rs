@@ -55,6 +55,9 @@ impl Display for Report {
                     ""
                 };
                 writeln!(f, "  {} {}{removed}", package.name, package.version)?;
+                for module in package.modules() {
+                    writeln!(f, "    module {module}, compiled by DKMS")?;
+                }
                 if package.is_removed() {
                     for missed in package.missed_by() {
                         writeln!(f, "    may be missed by {missed}")?;

@@ -55,6 +55,19 @@ pub(crate) fn data(path: &Path) -> Result<Box<dyn Read + Send>> {
     member(path, "data.tar")
 }
 
+/// The paths of the data archive, as it names them.
+///
+/// # Errors
+/// If the file is not a package.
+pub fn paths(path: &Path) -> Result<Vec<String>> {
+    let mut archive = tar::Archive::new(data(path)?);
+    let mut found = Vec::new();
+    for entry in archive.entries()? {
+        found.push(entry?.path()?.to_string_lossy().into_owned());
+    }
+    Ok(found)
+}
+
 /// The member with this name and any known compression.
 fn member(path: &Path, name: &str) -> Result<Box<dyn Read + Send>> {
     let mut file = File::open(path)?;

@@ -1,6 +1,7 @@
 //! Tools tree: the programs for a build or a run, unpacked once from locked packages.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -16,6 +17,13 @@ use crate::host::session::Session;
 const PASSWD: &str =
     "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
 const GROUP: &str = "root:x:0:\nnogroup:x:65534:\n";
+
+/// Links of update-alternatives(1) that no script has made, and what they lead to.
+const ALTERNATIVES: [(&str, &str); 3] = [
+    ("usr/bin/awk", "mawk"),
+    ("usr/bin/cc", "gcc"),
+    ("usr/bin/c++", "g++"),
+];
 
 /// A tree of programs, read-only for its users.
 #[derive(Clone, Debug)]
@@ -52,6 +60,13 @@ pub fn install(session: &Session, name: &str, debs: &[Deb]) -> Result<Tools> {
             let path = root.join(path);
             if fs::symlink_metadata(&path).is_err() {
                 fs::write(path, content)?;
+            }
+        }
+        for (link, target) in ALTERNATIVES {
+            let link = root.join(link);
+            let is_meant = fs::symlink_metadata(&link).is_err();
+            if is_meant && link.with_file_name(target).exists() {
+                symlink(target, link)?;
             }
         }
         fs::create_dir_all(root.join("root"))?;

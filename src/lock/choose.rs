@@ -10,7 +10,7 @@ use crate::debian::archive::Archive;
 use crate::debian::packages::Pool;
 use crate::debian::pinned::LockedPackage;
 use crate::debian::solve::{self, Problem, Requirements};
-use crate::recipe::{Recipe, SetRequest};
+use crate::recipe::{Recipe, SET_DKMS, SET_KERNEL, SetRequest};
 
 /// What the sets are chosen from.
 #[derive(Debug)]
@@ -55,6 +55,7 @@ pub(super) fn choose(
         let mut problems: Vec<(&str, Problem)> = Vec::new();
         let mut about = BTreeSet::new();
         for set in sets {
+            let set = &with_headers(set, &chosen);
             let before = earlier.map_or_else(Vec::new, |earlier| earlier.names(set.name));
             let requirements = Requirements {
                 packages: &set.packages,
@@ -92,6 +93,27 @@ pub(super) fn choose(
     }
 }
 
+/// The set that compiles a kernel's modules, with the headers of the kernel that is chosen: in its version, and from backports if that is.
+fn with_headers(set: &SetRequest, chosen: &BTreeMap<String, Vec<LockedPackage>>) -> SetRequest {
+    let mut set = set.clone();
+    if set.name == SET_DKMS {
+        let kernels = chosen.get(SET_KERNEL).into_iter().flatten();
+        for headers in kernels.filter_map(|kernel| headers_of(&kernel.name)) {
+            set.backports.push(headers.clone());
+            set.packages.push(headers);
+        }
+    }
+    set
+}
+
+/// The package of the headers of a kernel's package: Debian's and those of `make bindeb-pkg` have the same names.
+pub(super) fn headers_of(kernel: &str) -> Option<String> {
+    let name = kernel.strip_suffix("-unsigned").unwrap_or(kernel);
+    let mut words = ["-image-", "-kernel-"].into_iter();
+    let word = words.find(|word| name.contains(word))?;
+    Some(name.replacen(word, "-headers-", 1))
+}
+
 fn locked(archive: &Archive, pool: &Pool<'_>, id: usize) -> LockedPackage {
     let package = &pool.packages[id];
     LockedPackage {
@@ -102,5 +124,32 @@ fn locked(archive: &Archive, pool: &Pool<'_>, id: usize) -> LockedPackage {
         path: package.path.to_owned(),
         size: package.size,
         sha256: package.sha256.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_headers_are_those_of_the_kernel() {
+        assert_eq!(headers_of("linux-modules-7.3.4+deb13-amd64"), None);
+        for (kernel, headers) in [
+            (
+                "linux-image-6.12.9+deb13-cloud-amd64",
+                "linux-headers-6.12.9+deb13-cloud-amd64",
+            ),
+            (
+                "linux-image-6.12.9+deb13-amd64-unsigned",
+                "linux-headers-6.12.9+deb13-amd64",
+            ),
+            ("linux-image-6.12.0-custom", "linux-headers-6.12.0-custom"),
+            (
+                "proxmox-kernel-6.8.12-4-pve",
+                "proxmox-headers-6.8.12-4-pve",
+            ),
+        ] {
+            assert_eq!(headers_of(kernel).as_deref(), Some(headers));
+        }
     }
 }

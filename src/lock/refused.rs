@@ -6,8 +6,8 @@ use crate::debian::archive::NoComponents;
 use crate::debian::packages::Pool;
 use crate::debian::solve::Problem;
 use crate::recipe::{
-    Mistake, Mistakes, Place, Recipe, SET_ETCD, SET_KERNEL, SET_KUBELET, SET_LOCALES, SET_ROOT,
-    SetRequest,
+    Mistake, Mistakes, Place, Recipe, SET_DKMS, SET_ETCD, SET_KERNEL, SET_KUBELET, SET_LOCALES,
+    SET_ROOT, SetRequest,
 };
 
 /// The problems of the sets, by the sets' names, and the names in `backports` that are none. `held` says which versions the recipe
@@ -87,6 +87,10 @@ fn place(recipe: &Recipe, set: &str, package: &str) -> Option<Place> {
     match set {
         SET_ROOT => places.word(&["debian", "packages"], package),
         SET_KERNEL => places.value(&["kernel", "package"]),
+        SET_DKMS => {
+            let list = ["kernel", "dkms"];
+            places.word(&list, package).or_else(|| places.value(&list))
+        }
         SET_LOCALES => places.value(&["locale", "generate"]),
         SET_KUBELET => places.word(&["kubernetes", "container-packages"], package),
         SET_ETCD => {
@@ -102,6 +106,7 @@ fn place(recipe: &Recipe, set: &str, package: &str) -> Option<Place> {
 fn needed_by(set: &str) -> String {
     match set {
         SET_ROOT | SET_KERNEL | SET_KUBELET => String::new(),
+        SET_DKMS => " to compile modules with".to_owned(),
         SET_LOCALES => ", which locales are made of".to_owned(),
         SET_ETCD => ", which this container image is made of".to_owned(),
         _ => format!(", which the set {set} of Slipway's tools needs"),

@@ -17,8 +17,9 @@ use crate::debian::pinned::LockedPackage;
 use crate::install::{Dropped, Report};
 use crate::lock::LockedRecipe;
 use crate::lock::kubelet::{Programs, purl};
-use crate::recipe::{SET_ETCD, SET_KERNEL, SET_KUBELET, SET_LOCALES, SET_ROOT};
+use crate::recipe::{SET_DKMS, SET_ETCD, SET_KERNEL, SET_KUBELET, SET_LOCALES, SET_ROOT};
 use crate::steps::identity::Identity;
+use crate::steps::kernel::{Kernel, dkms};
 use crate::steps::kubelet::Kubelet;
 
 /// The document's name in the output folder.
@@ -29,6 +30,8 @@ pub(super) const SET: &str = "slipway:set";
 const REMOVED: &str = "slipway:removed";
 /// The property of a removed component that tells what names a program of it.
 const MISSED: &str = "slipway:missed-by";
+/// The property of a component of which DKMS compiled a module: its path below `/usr/lib/modules`.
+const MODULE: &str = "slipway:module";
 /// The scope of components that are listed and not there.
 const EXCLUDED: &str = "excluded";
 
@@ -142,6 +145,13 @@ impl Component {
         missed.map(|property| property.value.as_str())
     }
 
+    /// The modules of it that DKMS compiled, by their paths below `/usr/lib/modules`.
+    pub fn modules(&self) -> impl Iterator<Item = &str> {
+        let properties = self.properties.iter();
+        let modules = properties.filter(|property| property.name == MODULE);
+        modules.map(|property| property.value.as_str())
+    }
+
     /// A program outside of packages, such as the kubelet, with its package URL `purl`.
     #[must_use]
     pub fn program(name: &str, version: &str, purl: &str, sha256: &str) -> Self {
@@ -196,6 +206,7 @@ pub fn list(
     locked: &LockedRecipe,
     identity: &Identity,
     rootfs: &Report,
+    kernel: &Kernel,
     kubelet: &Kubelet,
 ) -> Result<String> {
     let suite = &locked.recipe.debian.suite;
@@ -215,6 +226,15 @@ pub fn list(
                 Component::package(package, set, suite).removed(set, dropped)
             })
         });
+    let modules = dkms::packages(locked, &kernel.compiled).map(|(package, compiled)| {
+        let mut component = Component::package(package, SET_DKMS, suite);
+        let modules = compiled.modules.iter().map(|path| Property {
+            name: MODULE.to_owned(),
+            value: format!("{}/{path}", kernel.release),
+        });
+        component.properties.extend(modules);
+        component
+    });
     let programs = kubelet.programs.iter().flat_map(Programs::all);
     let programs = programs.map(|(name, program)| {
         Component::program(
@@ -226,7 +246,7 @@ pub fn list(
     });
     let images = kubelet.prebuilt.iter();
     let images = images.map(|(name, digest)| Component::image(name, digest));
-    let components = components.chain(programs).chain(images);
+    let components = components.chain(modules).chain(programs).chain(images);
     text(&identity.manifest.image, locked.lock.epoch, components)
 }
 

@@ -1,6 +1,7 @@
 //! Kernel: its package unpacked, and its modules listed.
 
 pub mod catalogue;
+pub mod dkms;
 
 use std::fmt;
 use std::fs;
@@ -23,6 +24,10 @@ use crate::recipe::{Mistake, Recipe, SET_KERNEL};
 
 /// Path of the modules in the package and in the root.
 const MODULES: &str = "usr/lib/modules";
+/// The kernel beside its modules.
+const VMLINUZ: &str = "vmlinuz";
+/// What a package may have beside its modules, and the root has not, as nothing of `/boot`.
+const NO_MODULES: [&str; 3] = [VMLINUZ, "System.map", "config"];
 /// Path of the package inside depmod's namespace.
 const INSIDE: &str = "/work";
 
@@ -37,6 +42,8 @@ pub struct Kernel {
     pub modules: PathBuf,
     /// Modules and depmod's files for the root.
     pub layer: Layer,
+    /// Those that DKMS compiled, by package.
+    pub compiled: Vec<dkms::Compiled>,
     /// Hash of all inputs.
     pub key: Key,
 }
@@ -67,7 +74,8 @@ impl std::error::Error for NotOneKernel {}
 /// As [`unpack`]; a package without a kernel is a mistake of the recipe.
 pub fn install(session: &Session, locked: &LockedRecipe, tools: &Tools) -> Result<Kernel> {
     let debs = locked.packages(session, SET_KERNEL)?;
-    unpack(session, tools, &debs).map_err(|error| match error.downcast_ref() {
+    let built = dkms::build(session, locked)?;
+    unpack_with(session, tools, &debs, built.as_ref()).map_err(|error| match error.downcast_ref() {
         Some(NotOneKernel(_)) => no_kernel(&locked.recipe, &error),
         None => error,
     })
@@ -87,16 +95,32 @@ fn no_kernel(recipe: &Recipe, error: &anyhow::Error) -> anyhow::Error {
 /// # Errors
 /// When the package has no kernel, several, or one without modules, or depmod fails.
 pub fn unpack(session: &Session, tools: &Tools, debs: &[Deb]) -> Result<Kernel> {
+    unpack_with(session, tools, debs, None)
+}
+
+/// [`unpack`], with modules that DKMS compiled for this kernel.
+fn unpack_with(
+    session: &Session,
+    tools: &Tools,
+    debs: &[Deb],
+    built: Option<&dkms::Built>,
+) -> Result<Kernel> {
     let step = session.progress.step("kernel");
     let mut key = Key::of("kernel", code::KERNEL).key("tools", &tools.key);
     for deb in debs {
         key = key.text("package", &deb.package.sha256);
     }
+    if let Some(built) = built {
+        key = key.key("dkms", &built.key);
+    }
     let key = key.finish();
     let made = session.cache.step("kernel", &key, |folder| {
         session.do_deferred()?;
         install::unpack_only(debs, folder).context("unpacking the kernel")?;
-        let release = release(folder)?;
+        let (release, _) = one_kernel(folder)?;
+        if let Some(built) = built {
+            add_modules(built, &release, &folder.join(MODULES).join(&release))?;
+        }
         // depmod reads lib/modules; the package has usr/lib/modules, as every root with a merged /usr.
         let lib = folder.join("lib");
         if !lib.exists() {
@@ -113,10 +137,14 @@ pub fn unpack(session: &Session, tools: &Tools, debs: &[Deb]) -> Result<Kernel> 
         ensure!(listed.exists(), "depmod wrote no {}", listed.display());
         Ok(())
     })?;
-    let release = release(&made.path)?;
+    let (release, vmlinuz) = one_kernel(&made.path)?;
     let modules = made.path.join(MODULES);
     let mut entries = vec![Entry::directory(format!("/{MODULES}"), 0o755)];
     for item in tree::walk(&modules).context("reading the kernel's modules")? {
+        let name = item.inside.strip_prefix(&format!("/{release}/"));
+        if name.is_some_and(|name| NO_MODULES.contains(&name)) {
+            continue;
+        }
         let path = format!("/{MODULES}{}", item.inside);
         if item.meta.is_dir() {
             entries.push(Entry::directory(path, 0o755));
@@ -127,7 +155,6 @@ pub fn unpack(session: &Session, tools: &Tools, debs: &[Deb]) -> Result<Kernel> 
     }
     // A recipe may bring further modules, and with them depmod's files.
     let layer = Layer::with_key(entries, key.clone())?.of(Writer::Package);
-    let vmlinuz = made.path.join(format!("boot/vmlinuz-{release}"));
     let size = fs::metadata(&vmlinuz)
         .with_context(|| format!("reading {}", vmlinuz.display()))?
         .len();
@@ -137,28 +164,68 @@ pub fn unpack(session: &Session, tools: &Tools, debs: &[Deb]) -> Result<Kernel> 
         release,
         vmlinuz,
         layer,
+        compiled: built.map_or_else(Vec::new, |built| built.compiled.clone()),
         key,
     })
 }
 
-/// The release of the one kernel in an unpacked package.
-fn release(folder: &Path) -> Result<String> {
-    let boot = folder.join("boot");
-    let files = match fs::read_dir(&boot) {
-        Err(error) if error.kind() == ErrorKind::NotFound => None,
-        files => Some(files.with_context(|| format!("reading {}", boot.display()))?),
-    };
-    let mut found: Vec<String> = files
-        .into_iter()
-        .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter_map(|name| name.strip_prefix("vmlinuz-").map(str::to_owned))
-        .collect();
+/// Copies modules of DKMS to those of the kernel that they are for.
+fn add_modules(built: &dkms::Built, release: &str, modules: &Path) -> Result<()> {
+    ensure!(
+        built.release == release,
+        "the kernel is {release}, and the headers that `dkms` in [kernel] compiles with are of {}; expected those of the same version: \
+         `slipway lock --renew` chooses both anew",
+        built.release
+    );
+    for path in built.compiled.iter().flat_map(|of| &of.modules) {
+        let target = modules.join(path);
+        let about = || format!("copying the module {}", target.display());
+        if let Some(folder) = target.parent() {
+            fs::create_dir_all(folder).with_context(about)?;
+        }
+        fs::copy(built.folder.join(path), &target).with_context(about)?;
+    }
+    Ok(())
+}
+
+/// The release of the one kernel in unpacked packages, and its file: `/boot/vmlinuz-RELEASE`, or beside its modules as in Debian's later
+/// kernels.
+fn one_kernel(folder: &Path) -> Result<(String, PathBuf)> {
+    let mut found = Vec::new();
+    for (name, path) in entries(&folder.join("boot"))? {
+        if let Some(release) = name.strip_prefix("vmlinuz-") {
+            found.push((release.to_owned(), path));
+        }
+    }
+    for (release, path) in entries(&folder.join(MODULES))? {
+        let path = path.join(VMLINUZ);
+        if path.is_file() {
+            found.push((release, path));
+        }
+    }
     found.sort();
     if found.len() != 1 {
-        bail!(NotOneKernel(found));
+        let names = found.into_iter().map(|(release, _)| release);
+        bail!(NotOneKernel(names.collect()));
     }
     Ok(found.remove(0))
+}
+
+/// Names and paths of what is in a folder; nothing if it is not there.
+fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let about = || format!("reading {}", folder.display());
+    let files = match fs::read_dir(folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        files => files.with_context(about)?,
+    };
+    let mut found = Vec::new();
+    for entry in files {
+        let entry = entry.with_context(about)?;
+        if let Ok(name) = entry.file_name().into_string() {
+            found.push((name, entry.path()));
+        }
+    }
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -168,7 +235,10 @@ mod tests {
     #[test]
     fn a_package_has_one_kernel() {
         let folder = tempfile::tempdir().unwrap();
-        let found = || release(folder.path()).map_err(|error| error.to_string());
+        let found = || {
+            let found = one_kernel(folder.path()).map_err(|error| error.to_string());
+            found.map(|(release, _)| release)
+        };
         // As a package of programs, which has no folder boot.
         assert!(found().unwrap_err().ends_with("found 0"));
         let boot = folder.path().join("boot");
@@ -179,5 +249,14 @@ mod tests {
         assert_eq!(found().unwrap(), "6.12.1");
         fs::write(boot.join("vmlinuz-6.12.2"), "").unwrap();
         assert!(found().unwrap_err().ends_with("found 2: 6.12.1, 6.12.2"));
+        fs::remove_dir_all(boot).unwrap();
+        let modules = folder.path().join(MODULES).join("7.3.4");
+        fs::create_dir_all(&modules).unwrap();
+        assert!(found().unwrap_err().ends_with("found 0"));
+        fs::write(modules.join(VMLINUZ), "").unwrap();
+        assert_eq!(
+            one_kernel(folder.path()).unwrap(),
+            ("7.3.4".to_owned(), modules.join(VMLINUZ))
+        );
     }
 }

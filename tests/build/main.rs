@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod content;
+mod kernels;
 mod mistakes;
 mod sources;
 mod user;

@@ -43,6 +43,35 @@ pub(crate) fn a_locked_down_kernel_loads_signed_modules(lab: &mut Lab) -> Result
     Ok(())
 }
 
+/// A module that DKMS compiled when the image was built is loaded by its name at each boot, and by `modprobe`.
+pub(crate) fn a_module_of_dkms_is_loaded(lab: &mut Lab) -> Result<()> {
+    let recipe = lab.folder().join("dkms");
+    let text = format!(
+        "extends = \"{}/node.toml\"\n[image]\nname = \"dkms\"\n[kernel]\ndkms = [\"acpi-call-dkms\"]\nload = [\"acpi_call\"]\n",
+        lab.recipes().display()
+    );
+    fs::write(recipe.with_extension("toml"), text)?;
+    let image = lab.builder().build(&recipe.display().to_string())?;
+    let node = lab.node_of(&image.disk)?;
+    let plan = BootOptions {
+        image: Some(image),
+        ..BootOptions::default()
+    };
+    let running = lab.boot(&node, &plan)?;
+    running.wait_handoff(timeouts::HANDOFF)?;
+    running.wait_agent()?;
+    running.run(
+        "timeout 60 sh -c 'until grep -q ^acpi_call /proc/modules; do sleep 1; done'; test -e /proc/acpi/call",
+    )?;
+    running.run("modprobe -r acpi_call && ! test -e /proc/acpi/call && modprobe acpi_call && test -e /proc/acpi/call")?;
+    let path = running.run("modinfo -n acpi_call")?;
+    ensure!(
+        path.ends_with("/updates/dkms/acpi_call.ko"),
+        "the module is {path}"
+    );
+    Ok(())
+}
+
 /// The image boots by UEFI, through systemd-boot and the unified kernel image, to the handoff, and systemd is up.
 pub(crate) fn a_uefi_boot_reaches_the_handoff(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;

@@ -109,6 +109,7 @@ const LONG: &[Promise] = promises![
     power::a_first_boot_whose_disks_lose_unflushed_writes_converges,
     power::a_recovery_that_is_cut_off_converges,
     boot::a_locked_down_kernel_loads_signed_modules,
+    boot::a_module_of_dkms_is_loaded,
     network::bonds_have_their_modes_and_vlans_their_tags,
     network::a_network_of_version_6_alone_brings_a_node_to_ready,
     watchdog::a_slow_download_is_left_alone_and_a_hang_is_reset,

@@ -23,6 +23,9 @@ const MODPROBE: &str = "/etc/modprobe.d/recipe.conf";
 pub(super) struct RawKernel {
     /// Kernel metapackage, as linux-image-cloud-amd64. Required.
     pub package: Option<String>,
+    /// Packages whose modules DKMS compiles for this kernel when the image is built, as acpi-call-dkms. Neither they nor the compiler
+    /// are in the image. Their modules have no signatures.
+    pub dkms: Vec<String>,
     /// Machines that the image is for: drivers in the initramfs, and where the node looks for its config. Required.
     pub platforms: Vec<Platform>,
     /// Modules that go into the initramfs beside the platforms', by name.
@@ -68,6 +71,9 @@ impl Lockdown {
 pub struct Kernel {
     /// Kernel metapackage, as `linux-image-cloud-amd64`.
     pub package: String,
+    /// Packages whose modules DKMS compiles for this kernel.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dkms: Vec<String>,
     /// Platforms of the image: their drivers go into the initramfs, and the node looks for its config on them.
     pub platforms: Vec<Platform>,
     /// Modules that go into the initramfs beside the platforms'.
@@ -98,6 +104,7 @@ impl Check<'_> {
     pub(super) fn kernel(&mut self, raw: RawKernel) -> Kernel {
         let RawKernel {
             package,
+            dkms,
             platforms,
             modules,
             load,
@@ -120,6 +127,8 @@ impl Check<'_> {
             );
         }
         self.text("kernel.package", Rule::Package);
+        self.list("kernel.dkms", Rule::Package);
+        self.apart("kernel.dkms", "debian.packages");
         self.unique("kernel.platforms");
         self.list("kernel.modules", Rule::Module);
         self.list("kernel.load", Rule::ModuleAlias);
@@ -130,6 +139,7 @@ impl Check<'_> {
         self.list("kernel.cmdline", Rule::CmdlineWord);
         let kernel = Kernel {
             package: package.unwrap_or_default(),
+            dkms,
             platforms,
             modules,
             load,
@@ -140,7 +150,27 @@ impl Check<'_> {
             module_signatures,
         };
         self.words_of_lockdown(kernel.loads_signed_only());
+        self.unsigned_modules(&kernel);
         kernel
+    }
+
+    /// Refuses modules of DKMS for a kernel that would load none of them: there is no key to sign them with.
+    fn unsigned_modules(&mut self, kernel: &Kernel) {
+        if kernel.dkms.is_empty() || !kernel.loads_signed_only() {
+            return;
+        }
+        let (word, signed) = match kernel.lockdown {
+            Some(_) => ("lockdown", self.place("kernel.lockdown")),
+            None => ("module-signatures", self.place("kernel.module-signatures")),
+        };
+        let mistake = Mistake::at(
+            &self.place("kernel.dkms"),
+            format!(
+                "the modules that DKMS compiles have no signature, and with `{word}` the kernel loads none of them"
+            ),
+            format!("expected `dkms` without `{word}`, or signed modules in the kernel's package"),
+        );
+        self.add(mistake.also(&signed, "the kernel loads signed modules only"));
     }
 
     /// Names and values in `[kernel.options]`.

@@ -49,6 +49,41 @@ fn words_about_modules_are_files_of_their_programs() {
 }
 
 #[test]
+fn dkms_compiles_in_a_set_of_its_own_for_a_kernel_that_loads_its_modules() {
+    let dkms = "kernel.dkms = ['acpi-call-dkms']\n";
+    let recipe = with(dkms).unwrap();
+    let sets = recipe.sets();
+    let set = sets.iter().find(|set| set.name == "dkms").unwrap();
+    assert_eq!(set.packages, ["dkms", "gcc", "acpi-call-dkms"]);
+    assert!(!set.is_tools());
+    for (more, words) in [
+        (
+            "kernel.lockdown = 'integrity'",
+            "with `lockdown` the kernel loads none of them",
+        ),
+        (
+            "kernel.module-signatures = true",
+            "with `module-signatures` the kernel loads none",
+        ),
+        (
+            "kernel.cmdline = ['module.sig_enforce']",
+            "expected module-signatures = true",
+        ),
+        (
+            "debian.packages = ['acpi-call-dkms']",
+            "`acpi-call-dkms` is in `kernel.dkms` and in `debian.packages`",
+        ),
+    ] {
+        let report = with(&format!("{dkms}{more}")).unwrap_err();
+        assert!(report.contains(words), "{report}");
+        let line = if more.contains("cmdline") { 6 } else { 5 };
+        assert!(report.contains(&format!("a.toml:{line}:")), "{report}");
+    }
+    let report = with("kernel.dkms = ['Acpi call']").unwrap_err();
+    assert!(report.contains("a.toml:5:16"), "{report}");
+}
+
+#[test]
 fn locale_and_zone_are_a_file_and_a_link() {
     let recipe = with(
         "[locale]\nlang = 'de_DE.UTF-8'\ngenerate = ['de_DE.UTF-8']\ntimezone = 'Europe/Berlin'",

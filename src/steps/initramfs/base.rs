@@ -307,6 +307,7 @@ mod tests {
             vmlinuz: folder.join("vmlinuz"),
             modules: folder.to_owned(),
             layer: Layer::with_key(Vec::new(), Key::of_data("layer", 1).finish()).unwrap(),
+            compiled: Vec::new(),
             key: Key::of_data("kernel", 1).finish(),
         }
     }
