@@ -30,7 +30,7 @@ own-programs:
 
 # A module that DKMS compiles in two builds of an image: a minute, and 140 MB of packages.
 dkms-long:
-    cargo test --release --test build -- --ignored dkms_compiles
+    cargo test --release --test build -- --ignored kernels::dkms
 
 # Whole builds that share their results through a registry and a bucket on loopback: minutes.
 share-long:

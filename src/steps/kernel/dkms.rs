@@ -95,12 +95,13 @@ pub fn build(session: &Session, locked: &LockedRecipe) -> Result<Option<Built>> 
         key = key.text("wanted", name);
     }
     let key = key.finish();
-    let tree = tools::install(session, "dkms tree", &debs)?;
     let step = session.progress.step("dkms");
     let made = session.cache.step("dkms", &key, |folder| {
         session.do_deferred()?;
         let sources = sources(&debs, wanted)?;
         refuse_others(locked, &sources)?;
+        // Of no use to a build that has the modules.
+        let tree = tools::install(session, "dkms tree", &debs)?;
         let release = release(&tree)?;
         step.note("compiling modules");
         let compiled = compile(&tree, &release, &sources, locked.lock.epoch, folder)?;
