@@ -75,8 +75,7 @@ impl Encoder {
         let used = |out: &Vec<u8>| out.len() - first;
         let mut anchor = start;
         if input.len() - start > MARGIN {
-            let mut at = start;
-            while let Some(found) = self.next(input, start, at, anchor) {
+            while let Some(found) = self.next(input, start, anchor, anchor + room - used(out)) {
                 let literals = found.at - anchor;
                 // Behind it the block must have room for the literals that end it.
                 let shortest = sequence(literals, SHORTEST) + 1 + MARGIN;
@@ -90,7 +89,6 @@ impl Encoder {
                     Some((found.distance, length)),
                 );
                 anchor = found.at + length;
-                at = anchor;
             }
         }
         let rest = input.len() - anchor;
@@ -102,10 +100,11 @@ impl Encoder {
         anchor + literals - start
     }
 
-    /// The next match from `at` on, of which nothing is before `start`. It may begin before `at`, down to `anchor`.
-    fn next(&mut self, input: &[u8], start: usize, mut at: usize, anchor: usize) -> Option<Match> {
+    /// The next match from `anchor` on that begins before `far`, where literals alone fill the block. Nothing of it is before `start`.
+    fn next(&mut self, input: &[u8], start: usize, anchor: usize, far: usize) -> Option<Match> {
         let end = input.len();
-        let last = end - MARGIN;
+        let last = (end - MARGIN).min(far);
+        let mut at = anchor;
         let mut failures = 1 << PATIENCE;
         while at <= last {
             let found = self.find(input, start, at);
