@@ -8,8 +8,10 @@
 
 mod content;
 mod directory;
+mod header;
 mod index;
 mod inode;
+mod metadata;
 mod pack;
 mod place;
 mod superblock;
@@ -25,7 +27,8 @@ use image::guid::Guid;
 use serde::{Deserialize, Serialize};
 
 use content::Stored;
-use inode::{Form, Header, Inode};
+use header::Header;
+use inode::{Form, Inode};
 use pack::Extent;
 
 /// Bytes of a block.
@@ -205,7 +208,7 @@ pub fn write(
         .collect();
     let placed = place::all(&inodes, blocks)?;
     let numbers = tree.numbers(nodes, &placed.nids);
-    let metadata = inode::encode(&inodes, &placed, &numbers, volume)?;
+    let metadata = metadata::encode(&inodes, &placed, &numbers, volume)?;
     out.write_all(&metadata).with_context(about)?;
     let all = u64::from(blocks) + metadata.len() as u64 / BLOCK_BYTES;
     let first = superblock::encode(&superblock::Facts {

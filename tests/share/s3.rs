@@ -230,10 +230,6 @@ fn in_parts(
     (path, query): (&str, &str),
     state: &mut State,
 ) -> (&'static str, Vec<u8>) {
-    let error = |code: &str| {
-        let text = format!("<Error><Code>{code}</Code><Message>as documented</Message></Error>");
-        text.into_bytes()
-    };
     let fields: BTreeMap<&str, &str> = query
         .split('&')
         .filter_map(|pair| pair.split_once('='))
@@ -290,39 +286,47 @@ fn in_parts(
             state.uploads.remove(id);
             ("204 No Content", Vec::new())
         }
-        ("POST", None) => {
-            let times = state
-                .asked
-                .iter()
-                .filter(|asked| asked.contains(query) && asked.starts_with("POST"));
-            // The status is sent before the work is done, with white space meanwhile.
-            let begin = b"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n    \n".to_vec();
+        ("POST", None) => completed(request, (path, query), id, state),
+        _ => ("405 Method Not Allowed", error("MethodNotAllowed")),
+    }
+}
+
+fn error(code: &str) -> Vec<u8> {
+    format!("<Error><Code>{code}</Code><Message>as documented</Message></Error>").into_bytes()
+}
+
+/// The end of an upload in parts. Its status is sent before the work is done, with white space meanwhile.
+fn completed(
+    request: &Request,
+    (path, query): (&str, &str),
+    id: &str,
+    state: &mut State,
+) -> (&'static str, Vec<u8>) {
+    let times = state
+        .asked
+        .iter()
+        .filter(|asked| asked.contains(query) && asked.starts_with("POST"));
+    let begin = b"<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n    \n".to_vec();
+    match state.fault {
+        Some(Fault::Completing) if times.count() == 1 => {
+            return ("200 OK", [begin, error("InternalError")].concat());
+        }
+        Some(Fault::Completed) => return ("200 OK", [begin, error("InvalidPart")].concat()),
+        _ => {}
+    }
+    let list = String::from_utf8_lossy(&request.body);
+    match assemble(&list, &state.uploads[id].parts) {
+        Ok(object) => {
+            state.uploads.remove(id);
+            state.objects.insert(path.to_owned(), object);
+            let text =
+                b"<CompleteMultipartUploadResult><ETag>x-3</ETag></CompleteMultipartUploadResult>";
             match state.fault {
-                Some(Fault::Completing) if times.count() == 1 => {
-                    return ("200 OK", [begin, error("InternalError")].concat());
-                }
-                Some(Fault::Completed) => {
-                    return ("200 OK", [begin, error("InvalidPart")].concat());
-                }
-                _ => {}
-            }
-            match assemble(
-                &String::from_utf8_lossy(&request.body),
-                &state.uploads[id].parts,
-            ) {
-                Ok(object) => {
-                    state.uploads.remove(id);
-                    state.objects.insert(path.to_owned(), object);
-                    let text = b"<CompleteMultipartUploadResult><ETag>x-3</ETag></CompleteMultipartUploadResult>";
-                    match state.fault {
-                        Some(Fault::Lost) => ("", Vec::new()),
-                        _ => ("200 OK", [begin, text.to_vec()].concat()),
-                    }
-                }
-                Err(code) => ("400 Bad Request", error(code)),
+                Some(Fault::Lost) => ("", Vec::new()),
+                _ => ("200 OK", [begin, text.to_vec()].concat()),
             }
         }
-        _ => ("405 Method Not Allowed", error("MethodNotAllowed")),
+        Err(code) => ("400 Bad Request", error(code)),
     }
 }
 

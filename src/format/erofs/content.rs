@@ -10,7 +10,7 @@ use std::sync::mpsc::sync_channel;
 
 use anyhow::{Context as _, Result, anyhow};
 
-use super::inode::Header;
+use super::header::Header;
 use super::pack::{Extent, Packed, Packer};
 use super::{BLOCK, BLOCK_BYTES, Content, Earlier, Kept, Kind, Node, Volume, index};
 use crate::format::threads;

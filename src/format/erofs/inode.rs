@@ -4,17 +4,8 @@ use anyhow::{Context as _, Result, bail};
 
 use super::content::Stored;
 use super::directory::Folder;
-use super::place::Placed;
+use super::header::{ATTRIBUTE, ATTRIBUTES, COMPACT, EXTENDED, Header};
 use super::{BLOCK, Compression, Kind, Node, Volume, index, superblock};
-
-/// Bytes of an inode whose numbers are small.
-const COMPACT: usize = 32;
-/// Bytes of any other.
-const EXTENDED: usize = 64;
-/// Bytes before the first attribute.
-const ATTRIBUTES: usize = 12;
-/// Bytes of an attribute before its name.
-const ATTRIBUTE: usize = 4;
 
 /// How content is found: blocks; blocks, and the rest behind the inode; by a compact index.
 const FLAT: u16 = 0;
@@ -25,75 +16,6 @@ const PACKED: u16 = 3;
 const REGULAR: u32 = 0o100_000;
 const DIRECTORY: u32 = 0o040_000;
 const SYMLINK: u32 = 0o120_000;
-
-/// What an inode has by itself.
-#[derive(Debug)]
-pub(super) struct Header {
-    extended: bool,
-    size: u64,
-    /// As they follow the inode.
-    attributes: Vec<u8>,
-}
-
-impl Header {
-    /// The header of a node whose content has `size` bytes.
-    ///
-    /// # Errors
-    /// If an attribute's name is of no known kind, or an attribute is too long.
-    pub(super) fn of(node: &Node<'_>, size: u64, links: u32) -> Result<Self> {
-        let small = u32::from(u16::MAX);
-        let extended = [node.uid, node.gid, links]
-            .iter()
-            .any(|number| *number > small)
-            || u32::try_from(size).is_err();
-        let mut attributes = Vec::new();
-        for (name, value) in node.xattrs {
-            if attributes.is_empty() {
-                // No filter of names, no shared attributes.
-                attributes.resize(ATTRIBUTES, 0);
-            }
-            attribute(name, value, &mut attributes)
-                .with_context(|| format!("{}: the attribute {name}", node.path))?;
-        }
-        Ok(Self {
-            extended,
-            size,
-            attributes,
-        })
-    }
-
-    /// Its bytes.
-    pub(super) fn size(&self) -> usize {
-        let inode = if self.extended { EXTENDED } else { COMPACT };
-        inode + self.attributes.len()
-    }
-}
-
-fn attribute(name: &str, value: &[u8], out: &mut Vec<u8>) -> Result<()> {
-    let (kind, rest) = prefix(name).context(
-        "EROFS has attributes of user, trusted and security and access control lists alone",
-    )?;
-    out.push(u8::try_from(rest.len()).context("its name is longer than 255 bytes")?);
-    out.push(kind);
-    let size = u16::try_from(value.len()).context("it is longer than 64 KiB")?;
-    out.extend_from_slice(&size.to_le_bytes());
-    out.extend_from_slice(rest.as_bytes());
-    out.extend_from_slice(value);
-    out.resize(out.len().next_multiple_of(ATTRIBUTE), 0);
-    Ok(())
-}
-
-/// The number of an attribute's prefix, and the rest of its name.
-fn prefix(name: &str) -> Option<(u8, &str)> {
-    let of = |prefix, number| name.strip_prefix(prefix).map(|rest| (number, rest));
-    match name {
-        "system.posix_acl_access" => Some((2, "")),
-        "system.posix_acl_default" => Some((3, "")),
-        _ => of("user.", 1)
-            .or_else(|| of("trusted.", 4))
-            .or_else(|| of("security.", 6)),
-    }
-}
 
 /// What an inode is of; nothing is stored of empty files and of short targets.
 #[derive(Debug)]
@@ -155,7 +77,13 @@ impl Inode<'_> {
     }
 
     /// Its bytes. `number` counts inodes, `block` is its first one among those of the folders.
-    fn encode(&self, number: u32, block: u32, tail: &[u8], volume: &Volume) -> Result<Vec<u8>> {
+    pub(super) fn encode(
+        &self,
+        number: u32,
+        block: u32,
+        tail: &[u8],
+        volume: &Volume,
+    ) -> Result<Vec<u8>> {
         let kind = match self.node.kind {
             Kind::Directory => DIRECTORY,
             Kind::Symlink(_) => SYMLINK,
@@ -224,41 +152,4 @@ impl Inode<'_> {
         out.extend_from_slice(tail);
         Ok(out)
     }
-}
-
-/// The inodes at their places and the folders' blocks behind them: whole blocks. `numbers` are those of the inodes, by node.
-///
-/// # Errors
-/// If a number is too large for its field.
-pub(super) fn encode(
-    inodes: &[Inode<'_>],
-    placed: &Placed,
-    numbers: &[u64],
-    volume: &Volume,
-) -> Result<Vec<u8>> {
-    let mut out = vec![0; placed.size];
-    for (at, inode) in inodes.iter().enumerate() {
-        let about = || format!("packing {}", inode.node.path);
-        let mut content = Vec::new();
-        let tail: &[u8] = match &inode.form {
-            Form::Directory(folder) => {
-                content = folder.encode(numbers)?;
-                let blocks = content.len() - inode.tail();
-                let from = placed.folder(at);
-                out[from..from + blocks].copy_from_slice(&content[..blocks]);
-                &content[blocks..]
-            }
-            Form::Symlink(target, None) => target,
-            Form::Symlink(_, Some(Stored::Flat { tail, .. }))
-            | Form::File(_, Some(Stored::Flat { tail, .. })) => tail,
-            _ => &content,
-        };
-        let block = placed.block(at)?;
-        let bytes = inode
-            .encode(u32::try_from(at + 1)?, block, tail, volume)
-            .with_context(about)?;
-        let from = placed.inodes[at];
-        out[from..from + bytes.len()].copy_from_slice(&bytes);
-    }
-    Ok(out)
 }
