@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use api::Api;
 use cluster::static_pods::etcd_peer_url;
 use linux::world::World;
@@ -98,6 +98,11 @@ fn alone(world: &World, bootstrap: &Bootstrap) -> Result<Option<(Api, String, u6
             Err(error) if Instant::now() >= until => return Err(error),
             Err(_) => {}
         }
+        ensure!(
+            Instant::now() < until,
+            "{url}{MEMBERS} has no member after {} s",
+            PATIENCE.as_secs()
+        );
         sleep(EVERY);
     }
 }
