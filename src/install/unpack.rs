@@ -299,6 +299,8 @@ impl<'a> Package<'a> {
     /// Creates a folder with a permissive mode; the wave's end sets its mode and owner.
     fn folder(&mut self, path: &str, stat: Stat) -> Result<()> {
         let target = &self.tree.target;
+        // Held until the folder has its package: who finds it in the place of a file must find that, too.
+        let _held;
         if target.owner(path).is_none() && !path.is_empty() {
             let (parent, name) = split(path);
             self.enter(parent)?;
@@ -312,6 +314,7 @@ impl<'a> Package<'a> {
                 claims.conflict(path, &self.packages[self.at], &self.packages[other]);
                 return Ok(());
             }
+            _held = Some(claims);
         }
         drop(target.folder_made(path)?);
         let by = (self.at, self.tree.ranks[self.at], self.tree.wave);
