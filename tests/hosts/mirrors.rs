@@ -41,7 +41,14 @@ fn the_lists_of_debians_cloud_images_name_the_mirror() {
     }
     host.run(&["lock", "small.toml"]).refuses(&["404"]);
     let asked = server.asked();
-    assert!(asked[0].starts_with("GET /debian/dists/"), "{asked:?}");
+    // Several suites are asked for at once.
+    for archive in ["debian", "debian-security"] {
+        let begin = format!("GET /{archive}/dists/");
+        assert!(
+            asked.iter().any(|line| line.starts_with(&begin)),
+            "{asked:?}"
+        );
+    }
 }
 
 /// Fedora, Arch: no Debian configuration at all.
