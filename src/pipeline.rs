@@ -69,18 +69,15 @@ fn pinned(session: &Session, request: &Request) -> Result<LockedRecipe> {
 /// Everything of an image that is in the cache.
 fn make(session: &Session, locked: LockedRecipe) -> Result<Image> {
     locked.fetch_files(session)?;
-    let tools = tools::install(
-        session,
-        "tools",
-        &locked.packages(session, SET_TOOLS_BUILD)?,
-    )?;
-    let (rootfs, kernel) = side_by_side(
+    let (rootfs, (tools, kernel)) = side_by_side(
         || rootfs::install(session, &locked),
         || {
+            let debs = locked.packages(session, SET_TOOLS_BUILD)?;
+            let tools = tools::install(session, "tools", &debs)?;
             let kernel = kernel::install(session, &locked, &tools)?;
             // A module that the kernel does not have is reported with all other words of the recipe, and packed by none.
             initramfs::prepare(session, &kernel, &Base::of(&locked.recipe)).ok();
-            Ok(kernel)
+            Ok((tools, kernel))
         },
     )?;
     let kubelet = kubelet::install(session, &locked)?;

@@ -45,8 +45,12 @@ pub struct IndexFile {
     pub size: u64,
     /// SHA-256, hexadecimal.
     pub sha256: String,
+    /// SHA-256 of the unpacked text, hexadecimal, if the release lists it too.
+    pub text_sha256: Option<String>,
 }
 
+/// The name of an index that is not packed.
+const TEXT: &str = "Packages";
 /// An archive's clock may be ahead of ours by this, in seconds.
 const CLOCK_TOLERANCE: u64 = 24 * 3600;
 
@@ -177,7 +181,9 @@ impl Release {
     /// The index of the packages in a folder, which ends in a slash or is empty: in the most compact format of the archive.
     #[must_use]
     pub fn index(&self, folder: &str) -> Option<IndexFile> {
-        let names = ["Packages.xz", "Packages.gz", "Packages"].iter();
+        let names = ["Packages.xz", "Packages.gz", TEXT].iter();
+        let text = format!("{folder}{TEXT}");
+        let text = self.files.iter().find(|file| file.path == text);
         // The list of the security archive names its components `updates/main`, but its paths lack `updates/`.
         names.into_iter().find_map(|name| {
             let path = format!("{folder}{name}");
@@ -191,6 +197,7 @@ impl Release {
                 fetch_path,
                 size: file.size,
                 sha256: file.sha256.clone(),
+                text_sha256: text.map(|text| text.sha256.clone()),
             })
         })
     }

@@ -30,8 +30,8 @@ use firmware::Firmware;
 
 pub use base::{Base, Signatures, prepare};
 
-/// The best level that takes only seconds: one per cent less would cost twice the time.
-const LEVEL: i32 = 19;
+/// Level 19 makes it a tenth smaller, 0.35 MiB of 3.8, and takes nine times as long, while the packages' scripts want the other processor.
+const LEVEL: i32 = 12;
 /// The file's name in its step's folder.
 const FILE: &str = "initrd.zst";
 

@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::path::Path;
 
+use data_encoding::HEXLOWER;
+use sha2::{Digest as _, Sha256};
+
 use super::*;
 use crate::debian::loopback::Loopback;
 use crate::host::progress::{Kind, Progress};
@@ -103,10 +106,25 @@ fn an_index_is_fetched_once_and_a_damaged_one_in_the_cache_again() {
     let (names, asked) = read(good(), NOW, Some(folder.path()));
     assert_eq!(names.unwrap().len(), 3);
     assert_eq!(asked, [format!("{FOLDER}/InRelease")]);
-    let object = Cache::at(folder.path().to_owned())
-        .unwrap()
-        .object(PACKAGES_SHA256);
-    std::fs::write(object, b"damaged").unwrap();
+    // The file as it is fetched, and its text; a damaged text is unpacked again.
+    let cache = Cache::at(folder.path().to_owned()).unwrap();
+    let mut text = Vec::new();
+    let packed = std::fs::read(cache.object(PACKAGES_SHA256)).unwrap();
+    std::io::Read::read_to_end(
+        &mut liblzma::read::XzDecoder::new(packed.as_slice()),
+        &mut text,
+    )
+    .unwrap();
+    let unpacked = cache.object(&HEXLOWER.encode(&Sha256::digest(&text)));
+    assert_eq!(std::fs::read(&unpacked).unwrap(), text);
+    std::fs::write(&unpacked, b"damaged").unwrap();
+    let (names, asked) = read(good(), NOW, Some(folder.path()));
+    assert_eq!(names.unwrap().len(), 3);
+    assert_eq!(asked.len(), 1);
+    assert_eq!(std::fs::read(&unpacked).unwrap(), text);
+    for path in [cache.object(PACKAGES_SHA256), unpacked] {
+        std::fs::write(path, b"damaged").unwrap();
+    }
     let (names, asked) = read(good(), NOW, Some(folder.path()));
     assert_eq!(names.unwrap().len(), 3);
     assert_eq!(asked.len(), 2);

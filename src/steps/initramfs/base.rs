@@ -21,9 +21,6 @@ use crate::recipe::{FileEntry, Platform, Recipe};
 use crate::steps::kernel::Kernel;
 use crate::steps::kernel::catalogue::Catalogue;
 
-/// The init is compressed less than the modules: at their level it takes ten times as long, for 0.2 MiB, and longer than
-/// everything else.
-const INIT_LEVEL: i32 = 12;
 /// The packed archives in the step's folder.
 const ARCHIVE: &str = "base.zst";
 /// The names of the firmware that its modules and the kernel ask for, as JSON.
@@ -110,7 +107,7 @@ pub(super) fn packed(
         .key("kernel", &kernel.key)
         .bytes("init", base.init)
         .text("modprobe.d", &rules.text)
-        .text("levels", &format!("{INIT_LEVEL} {LEVEL}"));
+        .text("level", &LEVEL.to_string());
     for name in module_names(base) {
         key = key.text("module", &name);
     }
@@ -120,8 +117,7 @@ pub(super) fn packed(
     let key = key.finish();
     let made = session.cache.step("initramfs", &key, |folder| {
         let (archive, firmware) = archive(kernel, base, &rules)?;
-        let init =
-            zstd::bulk::compress(&init(base)?, INIT_LEVEL).context("compressing the init")?;
+        let init = zstd::bulk::compress(&init(base)?, LEVEL).context("compressing the init")?;
         let modules = zstd::bulk::compress(&archive, LEVEL).context("compressing the initramfs")?;
         let packed = [init, modules].concat();
         fs::write(folder.join(FIRMWARE), serde_json::to_vec(&firmware)?)
