@@ -19,9 +19,9 @@ use slipway::vm::agent::data_url;
 use slipway::vm::machine::Clock;
 
 /// A certificate and its key, made by `data/make.sh`.
-type Pair = (&'static [u8], &'static [u8]);
+pub(crate) type Pair = (&'static [u8], &'static [u8]);
 
-const VALID: Pair = (
+pub(crate) const VALID: Pair = (
     include_bytes!("../data/valid.pem"),
     include_bytes!("../data/valid.key"),
 );
@@ -109,12 +109,7 @@ fn serve(renewed: Arc<AtomicBool>) -> Result<String> {
 
 fn answer(connection: TcpStream, config: Arc<ServerConfig>) -> Result<()> {
     let mut stream = StreamOwned::new(ServerConnection::new(config)?, connection);
-    let (mut request, mut piece) = (Vec::new(), [0; 1024]);
-    while !request.ends_with(b"\r\n\r\n") {
-        let count = stream.read(&mut piece)?;
-        ensure!(count > 0, "the node closed the connection");
-        request.extend_from_slice(&piece[..count]);
-    }
+    request(&mut stream)?;
     let length = CONTENT.len();
     let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
     stream.write_all(format!("{head}{CONTENT}").as_bytes())?;
@@ -122,7 +117,18 @@ fn answer(connection: TcpStream, config: Arc<ServerConfig>) -> Result<()> {
     Ok(stream.flush()?)
 }
 
-fn tls((certificate, key): Pair) -> Result<Arc<ServerConfig>> {
+/// Reads a request without a body.
+pub(crate) fn request(stream: &mut StreamOwned<ServerConnection, TcpStream>) -> Result<()> {
+    let (mut request, mut piece) = (Vec::new(), [0; 1024]);
+    while !request.ends_with(b"\r\n\r\n") {
+        let count = stream.read(&mut piece)?;
+        ensure!(count > 0, "the node closed the connection");
+        request.extend_from_slice(&piece[..count]);
+    }
+    Ok(())
+}
+
+pub(crate) fn tls((certificate, key): Pair) -> Result<Arc<ServerConfig>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

@@ -104,6 +104,7 @@ const LONG: &[Promise] = promises![
     drives::a_config_drive_gives_config_name_and_network,
     kubeadm::its_tools_read_a_cluster_of_ours,
     servers::servers_of_packages_answer_on_both_boots,
+    pxe::a_root_by_https_is_fetched_by_the_recipes_authority,
     verity::another_root_than_the_command_lines_is_refused,
     faults::a_disk_that_fails_is_named_and_the_next_boot_converges,
     power::a_first_boot_whose_disks_lose_unflushed_writes_converges,
