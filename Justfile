@@ -32,6 +32,10 @@ own-programs:
 dkms-long:
     cargo test --release --test build -- --ignored kernels::dkms
 
+# The SBOM as Trivy and Grype read it, which are compiled from their Go modules: minutes.
+scanners:
+    cargo test --release --test scanners -- --ignored
+
 # Whole builds that share their results through a registry and a bucket on loopback: minutes.
 share-long:
     cargo test --release --test share -- --ignored

@@ -8,6 +8,8 @@
 
 #[path = "build/code.rs"]
 mod code;
+#[path = "build/crates.rs"]
+mod crates;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -29,6 +31,10 @@ fn main() {
     println!("cargo::rerun-if-env-changed=SLIPWAY_PROGRAMS");
     default_mirror();
     hash_code();
+    let root =
+        PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("Cargo sets CARGO_MANIFEST_DIR"));
+    crates::write(&root, &PROGRAMS.map(|(package, _)| package));
+    println!("cargo::rustc-env=SLIPWAY_RUST={}", crates::rust());
     let folder = match env::var_os("SLIPWAY_PROGRAMS") {
         Some(given) => PathBuf::from(given),
         // The folder is not watched: it is newer than this script's start, so every second build would run the script

@@ -79,6 +79,8 @@ pub struct Package<'a> {
     pub architecture: &'a str,
     /// Name of its source package.
     pub source: &'a str,
+    /// Field `Source`, empty if name and version are its own: the source package, and its version in parentheses if that is another one.
+    pub source_field: &'a str,
     /// Its priority.
     pub priority: Priority,
     /// Whether it is essential: installed on every system.
@@ -177,7 +179,10 @@ fn take<'a>(package: &mut Package<'a>, name: &str, value: &'a str) {
         "Version" => package.version = value,
         "Architecture" => package.architecture = value,
         // `Source: name (version)` if the versions differ.
-        "Source" => package.source = value.split(' ').next().unwrap_or(value),
+        "Source" => {
+            package.source = value.split(' ').next().unwrap_or(value);
+            package.source_field = value;
+        }
         "Priority" => package.priority = Priority::named(value),
         "Essential" => package.essential = value == "yes",
         "Filename" => package.path = value.strip_prefix("./").unwrap_or(value),

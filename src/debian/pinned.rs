@@ -22,6 +22,10 @@ pub struct LockedPackage {
     pub size: u64,
     /// SHA-256 of the file, hexadecimal.
     pub sha256: String,
+    /// The source package, as in the archive's field `Source`: `openssl`, or `openssl (3.5.1-1)` where the version is another one. Absent where
+    /// both are the package's own, and in locks of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
 }
 
 /// A package as a file.

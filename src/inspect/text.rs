@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::host::progress;
 use crate::inspect::{KernelReport, Report};
+use crate::publish::sbom::Component;
 
 impl Display for Report {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -47,14 +48,22 @@ impl Display for Report {
                 0 => String::new(),
                 count => format!(", {count} of them removed"),
             };
-            writeln!(f, "\npackages: {}{removed}", packages.len())?;
-            for package in packages {
+            let whole = packages
+                .iter()
+                .filter(|package| package.part_of().next().is_none());
+            writeln!(f, "\npackages: {}{removed}", whole.clone().count())?;
+            for package in whole {
                 let removed = if package.is_removed() {
                     " (removed)"
                 } else {
                     ""
                 };
                 writeln!(f, "  {} {}{removed}", package.name, package.version)?;
+                let parts = packages.iter().flat_map(Component::part_of);
+                let parts = parts.filter(|of| *of == package.name).count();
+                if parts > 0 {
+                    writeln!(f, "    made of {parts} libraries, which --json lists")?;
+                }
                 for module in package.modules() {
                     writeln!(f, "    module {module}, compiled by DKMS")?;
                 }

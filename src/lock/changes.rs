@@ -134,6 +134,7 @@ mod tests {
                 path: "a".to_owned(),
                 size: 1,
                 sha256: version.to_owned(),
+                source: None,
             }
         };
         Lock {

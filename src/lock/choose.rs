@@ -124,6 +124,7 @@ fn locked(archive: &Archive, pool: &Pool<'_>, id: usize) -> LockedPackage {
         path: package.path.to_owned(),
         size: package.size,
         sha256: package.sha256.to_owned(),
+        source: Some(package.source_field.to_owned()).filter(|source| !source.is_empty()),
     }
 }
 

@@ -257,6 +257,7 @@ mod tests {
             path: format!("pool/main/{name}_{version}_amd64.deb"),
             size: 4096,
             sha256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855".to_owned(),
+            source: None,
         };
         Lock {
             version: VERSION,

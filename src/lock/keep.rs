@@ -206,6 +206,7 @@ mod tests {
             path: "pool/tool.deb".to_owned(),
             size: 7,
             sha256: "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855".to_owned(),
+            source: None,
         }
     }
 

@@ -245,6 +245,7 @@ impl Row {
             .iter()
             .filter(|property| property.name == sbom::SET)
             .map(|property| property.value.as_str())
+            .chain(component.part_of())
             .collect();
         Self {
             name: component.name.clone(),

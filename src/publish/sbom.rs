@@ -1,9 +1,16 @@
 //! SBOM: the components of an image, as CycloneDX 1.6.
 //!
-//! Format: <https://cyclonedx.org/docs/1.6/json/>, package URLs as the purl specification's type `deb`. The text
-//! depends on the lock alone: the serial number is a hash of the rest.
+//! Format: <https://cyclonedx.org/docs/1.6/json/>, package URLs as the purl specification has them. The text depends on the lock and on
+//! this program alone: the serial number is a hash of the rest.
+//!
+//! What scanners need beyond it: the distribution is a component of its own, and the qualifier `distro` of its packages is its name and
+//! version; Debian's advisories are about source packages, which Grype reads from the qualifier `upstream`, as Syft writes it, and Trivy from
+//! properties of its own.
 
-use std::collections::BTreeMap;
+mod crates;
+mod go;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use image::guid::Guid;
@@ -16,8 +23,10 @@ use crate::debian::mirror::{DEBS, is_debians};
 use crate::debian::pinned::LockedPackage;
 use crate::install::{Dropped, Report};
 use crate::lock::LockedRecipe;
-use crate::lock::kubelet::{Programs, purl};
-use crate::recipe::{SET_DKMS, SET_ETCD, SET_KERNEL, SET_KUBELET, SET_LOCALES, SET_ROOT};
+use crate::lock::kubelet::{Program, Programs, purl};
+use crate::recipe::{
+    SET_DKMS, SET_ETCD, SET_KERNEL, SET_KUBELET, SET_LOCALES, SET_ROOT, SET_TOOLS_BUILD,
+};
 use crate::steps::identity::Identity;
 use crate::steps::kernel::{Kernel, dkms};
 use crate::steps::kubelet::Kubelet;
@@ -32,11 +41,29 @@ const REMOVED: &str = "slipway:removed";
 const MISSED: &str = "slipway:missed-by";
 /// The property of a component of which DKMS compiled a module: its path below `/usr/lib/modules`.
 const MODULE: &str = "slipway:module";
+/// The property of a component that programs are made of: the program.
+const PART: &str = "slipway:part-of";
+/// The package of Debian's whose boot loader and stubs are in an image.
+const BOOT: &str = "systemd-boot-efi";
+/// The set of the packages whose files are in the ESP.
+const SET_BOOT: &str = "boot";
+/// The properties of a Debian package that name its source package and the version of that.
+const SOURCE: [&str; 2] = [
+    "aquasecurity:trivy:SrcName",
+    "aquasecurity:trivy:SrcVersion",
+];
+/// The property of a program that tells the language of its parts, and its values.
+const LANGUAGE: &str = "aquasecurity:trivy:Type";
+const GO: &str = "gobinary";
+const RUST: &str = "rustbinary";
+/// The kernel's source package, and how those of its signatures begin.
+const KERNEL: &str = "linux";
+const SIGNED_KERNEL: &str = "linux-signed-";
 /// The scope of components that are listed and not there.
 const EXCLUDED: &str = "excluded";
 
 /// A component of an image.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Component {
     /// Unique in the document; the package URL.
     #[serde(rename = "bom-ref")]
@@ -60,6 +87,46 @@ pub struct Component {
     /// Other properties.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub properties: Vec<Property>,
+    /// What it is made of: components that the document has beside it, as its dependencies.
+    #[serde(skip)]
+    pub parts: Vec<Component>,
+}
+
+/// The distribution whose packages are in an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Distribution {
+    /// `ID` of its `os-release`.
+    pub id: String,
+    /// `VERSION_ID`, or its suite's name if it has no version yet.
+    pub version: String,
+}
+
+impl Distribution {
+    /// The one of an `os-release`; Debian's of this suite where that does not say it.
+    #[must_use]
+    pub fn of(os_release: &str, suite: &str) -> Self {
+        let value = |key: &str, other: &str| {
+            let mut lines = os_release.lines();
+            let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+            value.unwrap_or(other).trim_matches('"').to_owned()
+        };
+        Self {
+            id: value("ID", "debian"),
+            version: value("VERSION_ID", suite),
+        }
+    }
+
+    /// The distribution as a component, by which scanners choose the advisories.
+    #[must_use]
+    pub fn component(&self) -> Component {
+        Component {
+            kind: "operating-system".to_owned(),
+            name: self.id.clone(),
+            version: self.version.clone(),
+            reference: format!("os:{}@{}", self.id, self.version),
+            ..Component::default()
+        }
+    }
 }
 
 /// A hash of a component.
@@ -83,21 +150,35 @@ pub struct Property {
 impl Component {
     /// A Debian package of a set.
     #[must_use]
-    pub fn package(package: &LockedPackage, set: &str, suite: &str) -> Self {
+    pub fn package(package: &LockedPackage, set: &str, distribution: &Distribution) -> Self {
+        let Distribution { id, version } = distribution;
+        let source = Source::of(package);
         // A package of another archive is none of Debian's, whatever its name: no advisory of Debian's is about it.
         let (vendor, distro) = match package.archive.as_str() {
             DEBS => (String::new(), String::new()),
-            archive if is_debians(archive) => {
-                ("debian/".to_owned(), format!("&distro={}", encode(suite)))
-            }
+            archive if is_debians(archive) => (
+                "debian/".to_owned(),
+                format!("&distro={}", encode(&format!("{id}-{version}"))),
+            ),
             archive => (format!("{}/", encode(archive)), String::new()),
         };
         let purl = format!(
-            "pkg:deb/{vendor}{}@{}?arch={}{distro}",
+            "pkg:deb/{vendor}{}@{}?arch={}{distro}{}",
             encode(&package.name),
             encode(&package.version),
             encode(&package.architecture),
+            source.map(Source::qualifier).unwrap_or_default(),
         );
+        let named = source.into_iter().flat_map(|source| {
+            let version = source.version.unwrap_or(&package.version);
+            let values = [source.name, version].map(str::to_owned);
+            SOURCE.into_iter().zip(values)
+        });
+        let properties = named.chain([(SET, set.to_owned())]);
+        let properties = properties.map(|(name, value)| Property {
+            name: name.to_owned(),
+            value,
+        });
         Self {
             reference: purl.clone(),
             kind: "library".to_owned(),
@@ -106,10 +187,41 @@ impl Component {
             purl: Some(purl),
             scope: None,
             hashes: vec![Hash::sha256(&package.sha256)],
-            properties: vec![Property {
-                name: SET.to_owned(),
-                value: set.to_owned(),
-            }],
+            properties: properties.collect(),
+            parts: Vec::new(),
+        }
+    }
+
+    /// The programs that it is a part of.
+    pub fn part_of(&self) -> impl Iterator<Item = &str> {
+        let properties = self.properties.iter();
+        let parts = properties.filter(|property| property.name == PART);
+        parts.map(|property| property.value.as_str())
+    }
+
+    /// The same as a program in this language, with its parts if it has any.
+    fn made_of(mut self, language: &str, parts: impl IntoIterator<Item = Self>) -> Self {
+        self.parts = parts.into_iter().collect();
+        if !self.parts.is_empty() {
+            self.properties.push(Property {
+                name: LANGUAGE.to_owned(),
+                value: language.to_owned(),
+            });
+        }
+        self
+    }
+
+    /// A Go module.
+    fn module(module: &go::Module) -> Self {
+        let path: Vec<String> = module.path.split('/').map(encode).collect();
+        let purl = format!("pkg:golang/{}@{}", path.join("/"), encode(&module.version));
+        Self {
+            reference: purl.clone(),
+            kind: "library".to_owned(),
+            name: module.path.clone(),
+            version: module.version.clone(),
+            purl: Some(purl),
+            ..Self::default()
         }
     }
 
@@ -164,6 +276,7 @@ impl Component {
             scope: None,
             hashes: vec![Hash::sha256(sha256)],
             properties: Vec::new(),
+            parts: Vec::new(),
         }
     }
 
@@ -198,10 +311,45 @@ impl Hash {
     }
 }
 
-/// The document of an image: all its packages, removed ones among them, and the programs of the kubelet's release.
+/// The source package that advisories are about, if its name or version is another than the package's.
+#[derive(Clone, Copy, Debug)]
+struct Source<'a> {
+    name: &'a str,
+    /// Its version, if that is not the package's.
+    version: Option<&'a str>,
+}
+
+impl<'a> Source<'a> {
+    fn of(package: &'a LockedPackage) -> Option<Self> {
+        let field = package.source.as_deref()?;
+        let (name, version) = match field.split_once(" (") {
+            Some((name, version)) => (name, Some(version.trim_end_matches(')'))),
+            None => (field, None),
+        };
+        // Only the signatures are of this source. The package has the version of what they are for, and so have its advisories.
+        if name.starts_with(SIGNED_KERNEL) {
+            return Some(Self {
+                name: KERNEL,
+                version: None,
+            });
+        }
+        Some(Self { name, version })
+    }
+
+    /// The qualifier of a package URL.
+    fn qualifier(self) -> String {
+        let upstream = match self.version {
+            Some(version) => format!("{}@{version}", self.name),
+            None => self.name.to_owned(),
+        };
+        format!("&upstream={}", encode(&upstream))
+    }
+}
+
+/// The document of an image: all its packages, removed ones among them, the boot loader's, the programs of the kubelet's release, and ours.
 ///
 /// # Errors
-/// The same as [`text`].
+/// When a program cannot be read; otherwise the same as [`text`].
 pub fn list(
     locked: &LockedRecipe,
     identity: &Identity,
@@ -209,7 +357,7 @@ pub fn list(
     kernel: &Kernel,
     kubelet: &Kubelet,
 ) -> Result<String> {
-    let suite = &locked.recipe.debian.suite;
+    let distribution = &Distribution::of(&identity.os_release, &locked.recipe.debian.suite);
     let components = [SET_ROOT, SET_KERNEL, SET_LOCALES, SET_KUBELET, SET_ETCD]
         .into_iter()
         .flat_map(|set| {
@@ -223,11 +371,11 @@ pub fn list(
                 let dropped = dropped
                     .iter()
                     .find(|dropped| dropped.package == package.name);
-                Component::package(package, set, suite).removed(set, dropped)
+                Component::package(package, set, distribution).removed(set, dropped)
             })
         });
     let modules = dkms::packages(locked, &kernel.compiled).map(|(package, compiled)| {
-        let mut component = Component::package(package, SET_DKMS, suite);
+        let mut component = Component::package(package, SET_DKMS, distribution);
         let modules = compiled.modules.iter().map(|path| Property {
             name: MODULE.to_owned(),
             value: format!("{}/{path}", kernel.release),
@@ -235,19 +383,36 @@ pub fn list(
         component.properties.extend(modules);
         component
     });
+    let boot = locked.lock.sets.get(SET_TOOLS_BUILD).into_iter().flatten();
+    let boot = boot.filter(|package| package.name == BOOT);
+    let boot = boot.map(|package| Component::package(package, SET_BOOT, distribution));
     let programs = kubelet.programs.iter().flat_map(Programs::all);
-    let programs = programs.map(|(name, program)| {
-        Component::program(
-            name,
-            &program.version,
-            &purl(name, program),
-            &program.sha256,
-        )
-    });
+    let programs = programs.map(|(name, program)| released(name, program));
+    let programs: Vec<Component> = programs.collect::<Result<_>>()?;
     let images = kubelet.prebuilt.iter();
     let images = images.map(|(name, digest)| Component::image(name, digest));
-    let components = components.chain(modules).chain(programs).chain(images);
+    let components = components.chain(modules).chain(boot);
+    let components = components.chain(programs).chain(images);
+    let components = components.chain(own());
+    let components = components.chain([distribution.component()]);
     text(&identity.manifest.image, locked.lock.epoch, components)
+}
+
+/// The programs of this project in an image, each with the crates that it is made of.
+pub fn own() -> impl Iterator<Item = Component> {
+    crates::programs()
+}
+
+/// A program of a release, with the Go modules that it says to be made of.
+fn released(name: &str, program: &Program) -> Result<Component> {
+    let component = Component::program(
+        name,
+        &program.version,
+        &purl(name, program),
+        &program.sha256,
+    );
+    let parts = go::modules(&program.path)?;
+    Ok(component.made_of(GO, parts.iter().map(Component::module)))
 }
 
 /// The document's text. A package in several sets has one component, with all sets.
@@ -260,7 +425,24 @@ pub fn text(
     components: impl IntoIterator<Item = Component>,
 ) -> Result<String> {
     let mut unique: BTreeMap<String, Component> = BTreeMap::new();
-    for component in components {
+    let mut dependencies: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let all = components.into_iter().flat_map(|mut component| {
+        let parts = std::mem::take(&mut component.parts);
+        for part in &parts {
+            let of = dependencies.entry(component.reference.clone()).or_default();
+            of.insert(part.reference.clone());
+        }
+        let of = component.name.clone();
+        let parts = parts.into_iter().map(move |mut part| {
+            part.properties.push(Property {
+                name: PART.to_owned(),
+                value: of.clone(),
+            });
+            part
+        });
+        [component].into_iter().chain(parts.collect::<Vec<_>>())
+    });
+    for component in all {
         match unique.entry(component.reference.clone()) {
             std::collections::btree_map::Entry::Vacant(slot) => {
                 slot.insert(component);
@@ -278,9 +460,16 @@ pub fn text(
         }
     }
     let components: Vec<Component> = unique.into_values().collect();
+    let whole = components.iter().filter(|c| c.part_of().next().is_none());
+    let whole = whole.map(|c| c.reference.clone()).collect();
+    let reference = format!("{}@{}", image.name, image.version);
+    dependencies.insert(reference.clone(), whole);
+    let dependencies: Vec<_> = dependencies
+        .iter()
+        .map(|(reference, on)| json!({ "ref": reference, "dependsOn": on }))
+        .collect();
     let time = jiff::Timestamp::from_second(i64::try_from(epoch)?)
         .context("writing the time of the SBOM")?;
-    let reference = format!("{}@{}", image.name, image.version);
     let mut document = json!({
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
@@ -289,18 +478,16 @@ pub fn text(
         "metadata": {
             "timestamp": time.to_string(),
             "tools": { "components": [{ "type": "application", "name": "slipway" }] },
+            // A scanner takes the first operating system for the one that advisories are about: the distribution has to be the only one.
             "component": {
-                "type": "operating-system",
+                "type": "platform",
                 "bom-ref": reference,
                 "name": image.name,
                 "version": image.version,
             },
         },
         "components": components,
-        "dependencies": [{
-            "ref": reference,
-            "dependsOn": components.iter().map(|c| &c.reference).collect::<Vec<_>>(),
-        }],
+        "dependencies": dependencies,
     });
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&Sha256::digest(document.to_string())[..16]);
@@ -334,117 +521,4 @@ fn encode(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_image_of_others_is_listed_by_its_manifest() {
-        let digest = format!("sha256:{}", "a".repeat(64));
-        let found = Component::image("r.example:5000/group/app:v1", &digest);
-        assert_eq!((found.name.as_str(), found.version.as_str()), ("app", "v1"));
-        let expected = format!(
-            "pkg:oci/app@sha256%3A{}?repository_url=r.example%3A5000%2Fgroup%2Fapp",
-            "a".repeat(64)
-        );
-        assert_eq!(found.purl.as_deref(), Some(expected.as_str()));
-        assert_eq!(found.hashes[0].content, "a".repeat(64));
-        let pinned = Component::image(&format!("r.example/app@{digest}"), &digest);
-        assert_eq!((pinned.name.as_str(), pinned.version.as_str()), ("app", ""));
-    }
-
-    fn package(name: &str, version: &str) -> LockedPackage {
-        LockedPackage {
-            name: name.into(),
-            version: version.into(),
-            architecture: "amd64".into(),
-            archive: "debian".into(),
-            path: format!("pool/{name}"),
-            size: 1,
-            sha256: "ab".repeat(32),
-        }
-    }
-
-    #[test]
-    fn a_package_of_another_archive_is_none_of_debians() {
-        let package = LockedPackage {
-            archive: "vendor".into(),
-            ..package("engine", "2")
-        };
-        let purl = Component::package(&package, "root", "trixie").purl;
-        assert_eq!(purl.as_deref(), Some("pkg:deb/vendor/engine@2?arch=amd64"));
-    }
-
-    #[test]
-    fn a_removed_package_is_excluded_unless_another_set_has_it() {
-        let image = ImageId {
-            name: "node".into(),
-            version: "1".into(),
-        };
-        let (perl, dpkg) = (package("perl-base", "5"), package("dpkg", "1"));
-        let dropped = |name: &str| Dropped {
-            package: name.into(),
-            kept: Vec::new(),
-            missed_by: vec![crate::install::Missed {
-                path: "/usr/bin/c_rehash".into(),
-                package: "openssl".into(),
-                program: "/usr/bin/perl".into(),
-            }],
-        };
-        let listed = |set: &str, package: &LockedPackage, is_removed: bool| {
-            let dropped = Some(dropped(&package.name)).filter(|_| is_removed);
-            Component::package(package, set, "trixie").removed(set, dropped.as_ref())
-        };
-        let text = text(
-            &image,
-            1_780_000_000,
-            [
-                listed("root", &perl, true),
-                listed("root", &dpkg, true),
-                listed("kubelet", &dpkg, false),
-            ],
-        )
-        .unwrap();
-        let read = components(&text).unwrap();
-        let names: Vec<(&str, bool)> = read
-            .iter()
-            .map(|c| (c.name.as_str(), c.is_removed()))
-            .collect();
-        assert_eq!(names, [("dpkg", false), ("perl-base", true)]);
-        let missed: Vec<&str> = read[1].missed_by().collect();
-        assert_eq!(missed, ["/usr/bin/c_rehash: /usr/bin/perl"]);
-        assert!(text.contains("\"scope\": \"excluded\""), "{text}");
-    }
-
-    #[test]
-    fn packages_stand_once_with_all_their_sets() {
-        let image = ImageId {
-            name: "node".into(),
-            version: "1".into(),
-        };
-        let libc = package("libc6", "2.41-12+deb13u1");
-        let text = text(
-            &image,
-            1_780_000_000,
-            [
-                Component::package(&libc, "root", "trixie"),
-                Component::package(&libc, "kubelet", "trixie"),
-                Component::package(&package("mount", "1:2.41"), "root", "trixie"),
-            ],
-        )
-        .unwrap();
-        let read = components(&text).unwrap();
-        assert_eq!(read.len(), 2);
-        assert_eq!(
-            read[0].purl.as_deref(),
-            Some("pkg:deb/debian/libc6@2.41-12%2Bdeb13u1?arch=amd64&distro=trixie")
-        );
-        let sets: Vec<&str> = read[0]
-            .properties
-            .iter()
-            .map(|p| p.value.as_str())
-            .collect();
-        assert_eq!(sets, ["kubelet", "root"]);
-        assert!(text.contains("2026-05-28T20:26:40Z"));
-        assert!(text.contains("mount@1%3A2.41"));
-    }
-}
+mod tests;

@@ -189,6 +189,7 @@ fn build(tools: &Tools, folder: &Path, made: &Made) -> Result<Deb> {
             path: String::new(),
             size: fs::metadata(&path)?.len(),
             sha256: String::new(),
+            source: None,
         },
         path,
     })

@@ -9,6 +9,7 @@
     reason = "a test may panic and talks to who runs it"
 )]
 
+mod bill;
 mod boot_files;
 mod disks;
 mod enable;
@@ -31,7 +32,7 @@ use slipway::host::session::Session;
 use slipway::install::tools::Tools;
 use slipway::layer::Entry;
 use slipway::oci;
-use slipway::publish::sbom::{self, Component};
+use slipway::publish::sbom;
 use slipway::recipe::{Platform, load};
 use slipway::steps::bootable::{self, Bootable};
 use slipway::steps::disk::{self, Disk};
@@ -76,6 +77,7 @@ fn main() -> Result<()> {
             Bench::units,
         ),
         ("systemctl_enables_the_same_links", Bench::enable),
+        ("cyclonedx_lib_accepts_the_sbom", Bench::bill),
     ] {
         // With a word of the command line only the tests whose names have it.
         if std::env::args()
@@ -161,8 +163,7 @@ impl Bench {
             architecture: Architecture::X86_64,
         };
         let bootable = bootable::link(&session, &tools, &kernel, &initramfs, &options)?;
-        let package = Component::program("kubelet", "v1.36.3", "pkg:generic/kubelet@v1.36.3", "ab");
-        let sbom = sbom::text(&image(), EPOCH, [package])?;
+        let sbom = sbom::text(&image(), EPOCH, bill::components(folder)?)?;
         let path = place.path().join(artifact::DISK);
         let disk = write_disk(&session, &path, &bootable, &root, &tools, &sbom)?;
         Ok(Self {

@@ -29,6 +29,8 @@ const PROGRAMS: &[&str] = &[
     "gzip",
     "kmod",
     "mtools",
+    "python3-cyclonedx-lib",
+    "python3-jsonschema",
     "qemu-utils",
     "skopeo",
     "systemd",

@@ -59,6 +59,7 @@ fn package(folder: &Path, name: &str, extra: &str, items: &[Item<'_>]) -> Deb {
             path: String::new(),
             size: fs::metadata(&path).unwrap().len(),
             sha256: String::new(),
+            source: None,
         },
         path,
     }

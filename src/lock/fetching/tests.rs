@@ -22,6 +22,7 @@ fn package(name: &str) -> LockedPackage {
         path: format!("pool/{name}.deb"),
         size: u64::try_from(content.len()).unwrap(),
         sha256: HEXLOWER.encode(&sha2::Sha256::digest(&content)),
+        source: None,
     }
 }
 
