@@ -54,7 +54,7 @@ check:
 soak N="100" *OPTIONS:
     cargo run --release -p bench --bin soak -- {{N}} {{OPTIONS}}
 
-# The numbers of docs/benchmarks.md, ours and the peers' side by side: `just bench builds`, `boots`, `sizes`, `ignition`, or all.
+# The numbers of docs/benchmarks.md, ours and the peers' side by side: `just bench builds`, `boots`, `clusters`, `cluster-boots`, `sizes`, `ignition`, or all.
 bench *WHAT:
     cargo run --release -p bench --bin bench -- {{WHAT}}
 

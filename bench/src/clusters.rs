@@ -5,31 +5,29 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use api::Api;
 use clap::ValueEnum;
 use image::paths::ETC_UPPER;
 use namespace_tests::lab::{KUBEADM_DOCUMENTS, Lab};
 use namespace_tests::node::Node;
-use serde_json::Value;
 use slipway::format::time::rfc3339;
 
+use crate::control_plane::{
+    KUBEADM, KUBEADM_FILE, KubeadmNode, NETWORK, NETWORK_FILE, OF_FIRST, PATCH_FILE, PATCH_FOR_35,
+    PEER, is_ready_since, kubeadm_config,
+};
 use crate::table::{Goal, Row, Table, Unit, median};
 
 const GROUP: &str = "clusters";
-const PEER: &str = "kubeadm";
 const OBJECT: &str = "name = \"bench\"\n[node]\ntaints = []\n";
 const PATIENCE: Duration = Duration::from_secs(300);
-/// What part of a first start's time a second one may take.
-const OF_FIRST: f64 = 0.7;
 /// The kubeconfig of a cluster's first moments, below `/etc`: it works as soon as the API server serves.
 const FIRST: &str = "kubernetes/super-admin.conf";
 /// The administrator's, whose role is an object of the cluster.
 const ADMINISTRATOR: &str = "kubernetes/admin.conf";
 /// How often the API server is asked: by one connection, since a program for each question would take a processor from the node.
 const ASK_EVERY: Duration = Duration::from_millis(10);
-/// The network of pods, which is there before kubeadm begins: a node is not Ready without one.
-const NETWORK: &str = r#"{"cniVersion":"1.0.0","name":"bench","plugins":[{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":true,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}"#;
 
 /// The etcd of both sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -136,13 +134,7 @@ fn asked(lab: &Lab, node: &Node, kubeconfig: &str) -> Result<Duration> {
     let is_ready = || -> Result<bool> {
         let api = Api::new(&fs::read_to_string(&file)?, &server)?;
         loop {
-            let object = api.get(&path)?.unwrap_or_default();
-            let conditions = object["status"]["conditions"].as_array();
-            let mut conditions = conditions.into_iter().flatten();
-            let ready = conditions.find(|condition| condition["type"] == "Ready");
-            let reported = ready.filter(|ready| ready["status"] == "True");
-            let reported = reported.and_then(|ready| ready["lastHeartbeatTime"].as_str());
-            if reported.is_some_and(|reported| reported >= begun.as_str()) {
+            if is_ready_since(&api.get(&path)?.unwrap_or_default(), &begun) {
                 return Ok(true);
             }
             if node.since_handoff() > PATIENCE {
@@ -173,21 +165,29 @@ fn asked(lab: &Lab, node: &Node, kubeconfig: &str) -> Result<Duration> {
 /// containerd and the kubelet start at once.
 fn kubeadm(lab: &mut Lab, etcd: Etcd) -> Result<(Duration, Duration)> {
     let mut node = lab.runtime("kubeadm", 11, true)?;
-    node.write_etc("/etc/cni/net.d/10-bench.conflist", NETWORK)?;
-    node.write_etc("/etc/kubeadm.yaml", &config(lab, &node.address())?)?;
-    // From 1.36 on kubeadm writes flags for etcd that only 3.6 has; Debian's etcd is 3.5.
+    let made = KubeadmNode {
+        name: PEER,
+        address: &node.address(),
+        more: "",
+        documents: KUBEADM_DOCUMENTS,
+    };
+    let config = kubeadm_config(&lab.image.manifest, &made)?;
     let patch = match etcd {
-        Etcd::Of35 => {
-            "- { op: remove, path: /spec/containers/0/command/19 }\n- { op: remove, path: /spec/containers/0/command/5 }\n"
-        }
+        Etcd::Of35 => PATCH_FOR_35,
         Etcd::Of36 => "[]\n",
     };
-    node.write_etc("/etc/patches/etcd+json.yaml", patch)?;
+    for (path, text) in [
+        (NETWORK_FILE, NETWORK),
+        (KUBEADM_FILE, &config),
+        (PATCH_FILE, patch),
+    ] {
+        node.write_etc(path, text)?;
+    }
     node.start(&lab.hub)?;
-    node.run(
+    node.run(&format!(
         "rm -f /etc/kubernetes/manifests/*
-(bash /run/wait-containerd && if kubeadm init --config /etc/kubeadm.yaml --skip-phases preflight,addon; then echo code 0; else echo code 1; fi) > /run/kubeadm.log 2>&1 &",
-    )?;
+(bash /run/wait-containerd && if {KUBEADM}; then echo code 0; else echo code 1; fi) > /run/kubeadm.log 2>&1 &"
+    ))?;
     let written = "for i in {1..1000}; do [ ! -e /var/lib/kubelet/config.yaml ] || exit 0; sleep 0.01; done; exit 1";
     node.run_within(written, PATIENCE)?;
     node.start_kubelet()?;
@@ -199,31 +199,4 @@ fn kubeadm(lab: &mut Lab, etcd: Etcd) -> Result<(Duration, Duration)> {
     node.start(&lab.hub)?;
     node.start_kubelet()?;
     Ok((ready, asked(lab, &node, ADMINISTRATOR)?))
-}
-
-/// The configuration of `kubeadm init` for the images that the image brings.
-fn config(lab: &Lab, address: &str) -> Result<String> {
-    let manifest = &lab.image.manifest;
-    let text = fs::read(manifest).with_context(|| format!("reading {}", manifest.display()))?;
-    let read: Value = serde_json::from_slice(&text)?;
-    let kubernetes = &read["kubernetes"];
-    let version = kubernetes["version"].as_str().context("no version")?;
-    let etcd = kubernetes["images"]["etcd"].as_str();
-    let tag = etcd.and_then(|name| name.rsplit_once(':'));
-    let (_, tag) = tag.context("the image brings no etcd")?;
-    Ok(format!(
-        "apiVersion: kubeadm.k8s.io/v1beta4
-kind: InitConfiguration
-localAPIEndpoint: {{ advertiseAddress: {address} }}
-patches: {{ directory: /etc/patches }}
-nodeRegistration: {{ name: kubeadm, taints: [], kubeletExtraArgs: [{{ name: node-ip, value: {address} }}] }}
----
-apiVersion: kubeadm.k8s.io/v1beta4
-kind: ClusterConfiguration
-kubernetesVersion: {version}
-imageRepository: slipway.local
-networking: {{ podSubnet: 10.244.0.0/16 }}
-etcd: {{ local: {{ imageTag: {tag} }} }}
-{KUBEADM_DOCUMENTS}"
-    ))
 }

@@ -1,5 +1,5 @@
-//! Measurements of Slipway beside its peers: builds (mkosi), boots (dracut, mkosi's initrd), clusters (kubeadm), sizes, Ignition's
-//! stages.
+//! Measurements of Slipway beside its peers: builds (mkosi), boots (dracut, mkosi's initrd), clusters natively and booted (kubeadm),
+//! sizes, Ignition's stages.
 //!
 //! The peers run from a tree of Debian packages that Slipway installs, without any program of the host. Intermediate
 //! files are in the cache's scratch folder, which is removed at the end.
@@ -14,6 +14,7 @@ mod servers;
 mod table;
 
 // Floor: the measured programs
+mod control_plane;
 mod dracut;
 mod ours;
 mod stages;
@@ -27,6 +28,7 @@ mod session;
 // Floor: the measurements
 mod boots;
 mod builds;
+mod cluster_boots;
 mod clusters;
 mod ignition;
 mod sizes;
@@ -68,6 +70,8 @@ enum Part {
     Sizes,
     /// From the handoff to a Ready control plane in namespaces, beside kubeadm; as root
     Clusters,
+    /// The same in a machine of QEMU under software emulation, with a second boot
+    ClusterBoots,
     /// Configs applied by the drop-in for Ignition, beside Debian's Ignition
     Ignition,
 }
@@ -94,6 +98,9 @@ fn main() -> Result<ExitCode> {
     let mut session = Session::open()?;
     if arguments.includes(Part::Boots) {
         failed.extend(boots::measure(&mut session, repeats, &mut table).err());
+    }
+    if arguments.includes(Part::ClusterBoots) {
+        failed.extend(cluster_boots::measure(&mut session, repeats, &mut table).err());
     }
     if arguments.includes(Part::Sizes) {
         failed.extend(sizes::measure(&mut session, &mut table).err());

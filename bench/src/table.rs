@@ -25,7 +25,7 @@ pub(crate) enum Goal {
 /// One measurement.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// `builds`, `boots`, `clusters`, `sizes` or `ignition`.
+    /// `builds`, `boots`, `clusters`, `cluster-boots`, `sizes` or `ignition`.
     pub(crate) group: &'static str,
     /// The measured quantity.
     pub(crate) what: String,

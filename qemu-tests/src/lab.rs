@@ -30,7 +30,7 @@ mod tests;
 /// The state that all promises share.
 #[derive(Debug)]
 pub struct Lab {
-    /// The demo recipe's image.
+    /// The image of the demo's recipe, or of the one that the lab was opened with.
     pub image: Image,
     /// QEMU and its companion programs.
     pub tools: Tools,
@@ -92,10 +92,18 @@ impl Lab {
     /// # Errors
     /// If a build step fails.
     pub fn open() -> Result<Self> {
+        Self::of("recipes/demo")
+    }
+
+    /// The same with the image of another recipe that has etcd, named by its path in the repository without its ending.
+    ///
+    /// # Errors
+    /// If a build step fails.
+    pub fn of(recipe: &str) -> Result<Self> {
         let folder = workspace()?.join("target/qemu-tests");
         fs::create_dir_all(&folder)?;
         let session = Session::open(Kind::Quiet)?;
-        let built = build("recipes/demo", &folder)?;
+        let built = build(recipe, &folder)?;
         let tools = pipeline::tools_run(&session, &built.locked)?;
         let debs = built.locked.fetch(&session, SET_TOOLS_BUILD)?;
         let build_tools = tools::install(&session, "tools", &debs)?;
