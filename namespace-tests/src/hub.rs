@@ -1,4 +1,4 @@
-//! The network between nodes: a bridge in a namespace of its own, and a link to each node.
+//! The networks of nodes: bridges in a namespace of its own, and a link to each node.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,13 +10,45 @@ use crate::host_settings::Values;
 use crate::namespace::{Space, View};
 use crate::service::run;
 
-/// The hub's own address, the default route of all nodes. Nothing answers behind it.
-pub const GATEWAY: &str = "10.77.0.1";
-const BRIDGE: &str = "hub";
+/// A network, of addresses of 24 bits. The hub's own one in it is its first, the default route of its nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Network {
+    /// The usual one. Nothing answers behind the hub.
+    #[default]
+    Near,
+    /// The one behind [`Hub::route_to_far`].
+    Far,
+}
+
+impl Network {
+    /// The address of this last number.
+    #[must_use]
+    pub fn address(self, number: u8) -> String {
+        match self {
+            Self::Near => format!("10.77.0.{number}"),
+            Self::Far => format!("10.78.0.{number}"),
+        }
+    }
+
+    /// The hub's address.
+    #[must_use]
+    pub fn gateway(self) -> String {
+        self.address(1)
+    }
+
+    /// The name of its bridge.
+    const fn bridge(self) -> &'static str {
+        match self {
+            Self::Near => "hub",
+            Self::Far => "far",
+        }
+    }
+}
+
 /// How long a command about links may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The bridge.
+/// The bridges.
 #[derive(Debug)]
 pub struct Hub {
     space: Space,
@@ -36,19 +68,49 @@ impl Hub {
         let hub = Self {
             space: Space::start(&view)?,
         };
-        hub.run(&format!(
-            "ip link set lo up; ip link add {BRIDGE} type bridge; ip addr add {GATEWAY}/24 dev {BRIDGE}; ip link set {BRIDGE} up"
-        ))?;
+        hub.run("ip link set lo up")?;
+        hub.bridge(Network::Near)?;
         Ok(hub)
     }
 
-    /// Gives the node whose namespaces this process holds a card `eth0`.
+    fn bridge(&self, network: Network) -> Result<()> {
+        let (bridge, gateway) = (network.bridge(), network.gateway());
+        self.run(&format!(
+            "ip link add {bridge} type bridge && ip addr add {gateway}/24 dev {bridge} && ip link set {bridge} up"
+        ))?;
+        Ok(())
+    }
+
+    /// Makes the far network, and the hub a router between the two, which knows no address of a pod.
     ///
     /// # Errors
     /// If the kernel refuses it.
-    pub(crate) fn attach(&self, name: &str, holder: Pid) -> Result<()> {
+    pub fn route_to_far(&self) -> Result<()> {
+        self.bridge(Network::Far)?;
+        self.run("echo 1 > /proc/sys/net/ipv4/ip_forward")?;
+        Ok(())
+    }
+
+    /// Takes the far network away again.
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub fn end_far(&self) -> Result<()> {
+        let bridge = Network::Far.bridge();
         self.run(&format!(
-            "ip link add v-{name} type veth peer name eth0 netns {holder}; ip link set v-{name} master {BRIDGE} up"
+            "echo 0 > /proc/sys/net/ipv4/ip_forward; ip link del {bridge}"
+        ))?;
+        Ok(())
+    }
+
+    /// Gives the node whose namespaces this process holds a card `eth0` on this network.
+    ///
+    /// # Errors
+    /// If the kernel refuses it.
+    pub(crate) fn attach(&self, name: &str, network: Network, holder: Pid) -> Result<()> {
+        let bridge = network.bridge();
+        self.run(&format!(
+            "ip link add v-{name} type veth peer name eth0 netns {holder}; ip link set v-{name} master {bridge} up"
         ))?;
         Ok(())
     }

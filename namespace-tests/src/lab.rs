@@ -13,7 +13,7 @@ use slipway::pipeline::{self, Request};
 use slipway::recipe::{Choice, SET_TOOLS_BUILD};
 
 use crate::host_settings::HostSettings;
-use crate::hub::Hub;
+use crate::hub::{Hub, Network};
 use crate::image_root::ImageRoot;
 use crate::mounts::own_mounts;
 use crate::node::{Node, NodeOptions, Services};
@@ -124,6 +124,7 @@ impl Lab {
         NodeOptions {
             name: name.to_owned(),
             hostname: None,
+            network: Network::Near,
             address,
             control_plane: false,
             object: Some(format!("{object}{IN_NAMESPACES}")),

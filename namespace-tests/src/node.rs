@@ -14,7 +14,7 @@ use image::paths::{ETC_UPPER, ETC_WORK, NODE_PROGRAM, RUN_CLUSTER};
 use crate::control_groups::ControlGroups;
 use crate::disks::Disks;
 use crate::handover;
-use crate::hub::{GATEWAY, Hub};
+use crate::hub::{Hub, Network};
 use crate::image_root::ImageRoot;
 use crate::mounts::NodeView;
 use crate::namespace::{Space, View};
@@ -32,7 +32,9 @@ pub struct NodeOptions {
     pub name: String,
     /// Its host name, if it is another one.
     pub hostname: Option<String>,
-    /// The last number of its address on the hub.
+    /// The network of its card.
+    pub network: Network,
+    /// The last number of its address there.
     pub address: u8,
     /// Whether it has an etcd volume.
     pub control_plane: bool,
@@ -117,7 +119,7 @@ impl Node {
     /// The address on the hub.
     #[must_use]
     pub fn address(&self) -> String {
-        format!("10.77.0.{}", self.options.address)
+        self.options.network.address(self.options.address)
     }
 
     /// The folder of its files and logs.
@@ -170,7 +172,7 @@ impl Node {
             joins_inside: groups.joins_inside(),
         }));
         let space = Arc::new(Space::start(&view)?);
-        hub.attach(&self.options.name, space.holder)?;
+        hub.attach(&self.options.name, self.options.network, space.holder)?;
         self.running = Some(Running {
             services: Vec::new(),
             space,
@@ -179,7 +181,7 @@ impl Node {
         });
         self.run(&handover::script(
             &self.image,
-            (&self.address(), GATEWAY),
+            (&self.address(), &self.options.network.gateway()),
             self.options.control_plane.then_some(&self.disks),
         )?)?;
         if let Some(running) = &mut self.running {
