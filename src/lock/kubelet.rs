@@ -343,8 +343,7 @@ pub fn obtain(session: &Session, locked: &LockedRecipe) -> Result<Option<Program
     let (mut components, mut own) = (BTreeMap::new(), BTreeMap::new());
     for (name, locked_program) in &lock.components {
         let program = obtain_one(session, locked, name, locked_program)?;
-        // etcd is the program of an image, as the components are.
-        if own_module::is_own(name) && name != own_module::ETCD {
+        if own_module::is_own(name) && !own_module::OF_IMAGES.contains(&name.as_str()) {
             let packed = Packed::new(name, program, &locked_program.source);
             own.insert(name.clone(), packed);
         } else {

@@ -590,6 +590,39 @@ fn coredns_wants_a_source_that_compiles() {
 }
 
 #[test]
+fn flannel_is_compiled_and_of_no_registry() {
+    let text = |sources: &str, from: &str| {
+        let text = format!(
+            "{SMALL}\n[kubernetes]\nversion = '1.36'\nkubelet = [{sources}]\n[containers]\nimages-from = '{from}'\nimages = ['pause', 'flannel']\n"
+        );
+        let line = text
+            .lines()
+            .position(|line| line.starts_with("images ="))
+            .unwrap()
+            + 1;
+        (written(&[("a.toml", &text)]), format!("a.toml:{line}:10"))
+    };
+    let server = "{ release = 'https://k8s.example/{version}/{program}' }";
+    let both = format!("{server}, {{ go-module = true }}");
+    for (sources, from, expected) in [
+        (server, "build", "expected { go-module = true }"),
+        (&*both, "registry", "expected images-from = \"build\""),
+    ] {
+        let (read, place) = text(sources, from);
+        let report = read.unwrap_err();
+        assert!(
+            report.contains(expected) && report.contains(&place),
+            "{place}: {report}"
+        );
+    }
+    let recipe = text(&both, "build").0.unwrap();
+    assert_eq!(recipe.components(), ["flannel".to_owned()].into());
+    let packages = recipe.sets();
+    let nft = packages.iter().find(|set| set.name == SET_ETCD).unwrap();
+    assert!(nft.packages.contains(&"nftables".to_owned()));
+}
+
+#[test]
 fn etcd_is_debians_or_compiled_and_the_cni_plugins_are_debians_or_their_releases() {
     let text = |sources: &str, rest: &str| {
         let text = format!(

@@ -1,6 +1,9 @@
 //! Programs with releases of their own, compiled from their Go modules: a module of ours requires the program's, so that the lock's
 //! go.sum pins every byte.
 
+mod rows;
+
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::path::Path;
 
@@ -15,97 +18,13 @@ use crate::host::session::Session;
 use crate::lock::fetching::LockedRecipe;
 use crate::lock::file::{LockedFrom, LockedProgram};
 
-/// crictl's name in a lock.
-pub(super) const CRICTL: &str = "crictl";
-/// The name of all CNI plugins in a lock.
-pub(super) const CNI_PLUGINS: &str = "cni-plugins";
-
-/// etcd's name in a lock.
-pub(super) const ETCD: &str = "etcd";
+pub(super) use rows::{CNI_PLUGINS, CRICTL, ETCD, FLANNEL, OF_IMAGES};
+use rows::{ROWS, Row};
 
 /// The file of our module that names the packages. Its tag keeps it out of every build: programs cannot be imported.
 const SOURCE: &str = "packages/packages.go";
-
-/// What is compiled of one module.
-struct Row {
-    /// The name in a lock.
-    name: &'static str,
-    /// The Go module.
-    module: &'static str,
-    /// Its programs: packages below the module, or an empty name for that of the module. Several are packed as a tar archive.
-    packages: &'static [&'static str],
-    /// The variable that the linker writes the version to, if its sources do not have it.
-    variable: &'static str,
-    /// Whether the variable's value begins with `v`, as upstream's does.
-    with_v: bool,
-}
-
-const ROWS: [Row; 3] = [
-    Row {
-        name: CRICTL,
-        module: "sigs.k8s.io/cri-tools",
-        packages: &["cmd/crictl"],
-        variable: "sigs.k8s.io/cri-tools/pkg/version.Version",
-        with_v: false,
-    },
-    Row {
-        name: CNI_PLUGINS,
-        module: "github.com/containernetworking/plugins",
-        // All that upstream's archive for Linux has.
-        packages: &[
-            "plugins/ipam/dhcp",
-            "plugins/ipam/host-local",
-            "plugins/ipam/static",
-            "plugins/main/bridge",
-            "plugins/main/dummy",
-            "plugins/main/host-device",
-            "plugins/main/ipvlan",
-            "plugins/main/loopback",
-            "plugins/main/macvlan",
-            "plugins/main/ptp",
-            "plugins/main/tap",
-            "plugins/main/vlan",
-            "plugins/meta/bandwidth",
-            "plugins/meta/firewall",
-            "plugins/meta/portmap",
-            "plugins/meta/sbr",
-            "plugins/meta/tuning",
-            "plugins/meta/vrf",
-        ],
-        variable: "github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion",
-        with_v: true,
-    },
-    Row {
-        name: ETCD,
-        module: "go.etcd.io/etcd/server/v3",
-        packages: &[""],
-        variable: "",
-        with_v: true,
-    },
-];
-
-impl Row {
-    /// The full name of a package.
-    fn full(&self, package: &str) -> String {
-        match package {
-            "" => self.module.to_owned(),
-            package => format!("{}/{package}", self.module),
-        }
-    }
-
-    /// What the linker is given.
-    fn flags(&self, version: &str) -> String {
-        let flags = "-s -w -buildid=";
-        let value = match self.with_v {
-            true => version,
-            false => version.trim_start_matches('v'),
-        };
-        match self.variable {
-            "" => flags.to_owned(),
-            variable => format!("{flags} -X {variable}={value}"),
-        }
-    }
-}
+/// The folder of our module with a program of ours: another name than that of what is compiled, which Go would put below it.
+const OWN: &str = "own";
 
 /// `go list -m -versions -json`.
 #[derive(serde::Deserialize)]
@@ -210,14 +129,25 @@ fn newest(versions: &[String], wanted: &str) -> Option<String> {
     newest.map(|(_, version)| version.clone())
 }
 
-/// The source that makes our module require the packages.
-fn source(row: &Row) -> String {
+/// The source of our module, a path and a text: our own program, or what makes the module require the packages.
+fn source(row: &Row) -> (String, Cow<'static, str>) {
+    if let Some(text) = row.own {
+        return (format!("{OWN}/main.go"), text.into());
+    }
     let mut text = "//go:build tools\n\npackage packages\n\nimport (\n".to_owned();
     for package in row.packages {
         text += &format!("\t_ \"{}\"\n", row.full(package));
     }
     text.push_str(")\n");
-    text
+    (SOURCE.to_owned(), text.into())
+}
+
+/// The name of a package for the compiler.
+fn target(row: &Row, package: &str) -> String {
+    match row.own {
+        Some(_) => format!("./{OWN}"),
+        None => row.full(package),
+    }
 }
 
 /// `go.mod` and `go.sum` of our module. A published version never changes, so they are made once.
@@ -228,7 +158,7 @@ fn resolve(
     session: &Session,
     step: &Step,
 ) -> Result<(String, String)> {
-    let source = source(row);
+    let (file, source) = source(row);
     let key = Key::of("own modules", code::OWN_PROGRAMS)
         .key("go", go.key())
         .text("version", version)
@@ -238,7 +168,7 @@ fn resolve(
         let sources = go.sources_of(&format!("{}@{version}", row.module))?;
         let theirs = fs::read_to_string(sources.join("go.mod")).context("reading its go.mod")?;
         let ours = go_mod(&theirs, row, version)?;
-        go.write([(SOURCE.to_owned(), source.as_str())], &ours, None)?;
+        go.write([(file, &*source)], &ours, None)?;
         go.resolve(folder, step)
     })?;
     let read = |name: &str| fs::read_to_string(made.path.join(name));
@@ -278,7 +208,7 @@ fn compile(
     step: &Step,
 ) -> Result<(std::path::PathBuf, bool)> {
     let flags = row.flags(version);
-    let source = source(row);
+    let (file, source) = source(row);
     let key = Key::of("own program", code::OWN_PROGRAMS)
         .key("go", go.key())
         .text("source", &source)
@@ -287,11 +217,10 @@ fn compile(
         .text("flags", &flags)
         .finish();
     let made = session.cache.step("own-program", &key, |folder| {
-        let sources = [(SOURCE.to_owned(), source.as_str())];
-        go.write(sources, go_mod, Some(go_sum))?;
+        go.write([(file, &*source)], go_mod, Some(go_sum))?;
         for package in row.packages {
             let target = Target {
-                package: &row.full(package),
+                package: &target(row, package),
                 tests: false,
             };
             let dest = folder.join(last(&row.full(package)));
@@ -361,6 +290,26 @@ mod tests {
             "module slipway/program\n\ngo 1.24.1\n\nrequire sigs.k8s.io/cri-tools v1.34.0\nreplace a => b v2\nreplace e => f v3\n"
         );
         assert!(go_mod("module x\n", row, "v1.34.0").is_err());
+    }
+
+    #[test]
+    fn a_program_of_ours_is_compiled_in_place_of_the_modules_own() {
+        let row = row(FLANNEL).unwrap();
+        let (file, text) = source(row);
+        assert_eq!(
+            (file.as_str(), target(row, "").as_str()),
+            ("own/main.go", "./own")
+        );
+        // Nothing of the module's root is imported, which has its program.
+        let import = format!("\"{}", row.module);
+        let imports: Vec<_> = text.lines().filter(|line| line.contains(&import)).collect();
+        assert!(
+            imports.len() > 4 && imports.iter().all(|line| line.contains("/pkg/")),
+            "{imports:?}"
+        );
+        let etcd = super::row(ETCD).unwrap();
+        assert_eq!(target(etcd, ""), etcd.module);
+        assert_eq!(source(etcd).0, SOURCE);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! crictl, the CNI plugins and etcd: none is of Kubernetes' release, which only names their versions. The first two come as archives
-//! from the server that the release table calls `{github}`, and all can be compiled from their Go modules.
+//! crictl, the CNI plugins, etcd and flannel: none is of Kubernetes' release, which only names versions of the first three. The first two
+//! come as archives from the server that the release table calls `{github}`, and all can be compiled from their Go modules.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-use super::own_module::{self, CNI_PLUGINS, CRICTL, ETCD};
+use super::own_module::{self, CNI_PLUGINS, CRICTL, ETCD, FLANNEL, OF_IMAGES};
 use super::program::{Pinned, Program};
 use super::release::{self, OtherBytes, Place};
 use crate::host::progress::Step;
@@ -185,7 +185,7 @@ fn pin(
     let mut refusals = Vec::new();
     for source in &wanted.request.sources {
         let (from, pinned) = match source {
-            KubeletSource::Release { url } if *name != ETCD => {
+            KubeletSource::Release { url } if !OF_IMAGES.contains(name) => {
                 let pinned = published(wanted, url, session, locked, step);
                 (format!("the server {}", github(wanted.request)), pinned)
             }
@@ -208,8 +208,12 @@ fn pin(
                     ));
                 }
                 if pinned.0.version != version {
+                    let why = match *name {
+                        FLANNEL => "which this program knows".to_owned(),
+                        _ => format!("which Kubernetes {release} is tested with"),
+                    };
                     session.progress.warn(&format!(
-                        "{name} is {}: the module proxy does not have {version}, which Kubernetes {release} is tested with",
+                        "{name} is {}: the module proxy does not have {version}, {why}",
                         pinned.0.version
                     ));
                 }
@@ -233,8 +237,14 @@ fn pin(
     )
 }
 
+/// The version of flannel, which follows no release of Kubernetes.
+const FLANNEL_VERSION: &str = "v0.28.10";
+
 /// The version of a program that a release of Kubernetes implies.
 fn version(name: &str, release: &str) -> Result<String> {
+    if name == FLANNEL {
+        return Ok(FLANNEL_VERSION.to_owned());
+    }
     let version = Implied::of(release.trim_start_matches('v'))
         .and_then(|implied| implied.own_version(name))
         .with_context(|| {

@@ -118,6 +118,8 @@ pub enum ContainerImage {
     KubeProxy,
     /// The cluster's name server, compiled from its Go module: it is in no Kubernetes release.
     Coredns,
+    /// The network of pods of cni = "flannel", compiled from its Go module: it is in no Kubernetes release.
+    Flannel,
 }
 
 impl ContainerImage {
@@ -131,7 +133,7 @@ impl ContainerImage {
             | Self::KubeControllerManager
             | Self::KubeScheduler
             | Self::Coredns => &[],
-            Self::KubeProxy => &["nftables"],
+            Self::KubeProxy | Self::Flannel => &["nftables"],
         }
     }
 
@@ -146,6 +148,7 @@ impl ContainerImage {
             Self::KubeScheduler => "kube-scheduler",
             Self::KubeProxy => "kube-proxy",
             Self::Coredns => "coredns",
+            Self::Flannel => "flannel",
         }
     }
 
@@ -200,6 +203,9 @@ impl Check<'_> {
             let found = "the image coredns is in no Kubernetes release: it is compiled";
             self.compiled("containers.images", found);
         }
+        if images.contains(&ContainerImage::Flannel) {
+            self.flannel(images_from);
+        }
         let makes_etcd = images.contains(&ContainerImage::Etcd) && images_from == ImagesFrom::Build;
         if let Some(node) = self.find("containers.etcd")
             && !makes_etcd
@@ -221,6 +227,21 @@ impl Check<'_> {
             images_from,
             etcd,
             prebuilt: self.prebuilt(&prebuilt),
+        }
+    }
+
+    /// flannel's image is made of its Go module alone.
+    fn flannel(&mut self, from: ImagesFrom) {
+        if from == ImagesFrom::Build {
+            let found = "the image flannel is in no Kubernetes release: it is compiled";
+            self.compiled("containers.images", found);
+        } else if let Some(node) = self.find("containers.images") {
+            let place = node.place.clone();
+            self.add(Mistake::at(
+                &place,
+                "flannel with images of the registry of Kubernetes, which has none of it",
+                "expected images-from = \"build\", or flannel's image in `prebuilt` and its manifest as an addon",
+            ));
         }
     }
 

@@ -48,6 +48,9 @@ pub(super) struct Images {
 /// Who runs CoreDNS, as in upstream's image. Its port is below 1024, which containerd's configuration allows.
 const NOBODY: &str = "65532:65532";
 
+/// flannel's program in its image.
+const FLANNELD: &str = "/opt/bin/flanneld";
+
 /// What nft consists of: a library that is missing in this list fails the build.
 const NFT: &[&str] = &[
     "libbsd0",
@@ -245,6 +248,18 @@ fn wanted<'a>(
             let content = packages(NFT, is_nft)?;
             let mut wanted = of_release(image, "/usr/local/bin", content, components)?;
             wanted.proofs.push(words(&["/usr/sbin/nft", "--version"]));
+            wanted
+        }
+        ContainerImage::Flannel => {
+            // Where upstream's image has it, beside nft, by which it makes its rules.
+            let content = packages(NFT, is_nft)?;
+            let mut wanted = of_release(image, "/opt/bin", content, components)?;
+            let program = FLANNELD.to_owned();
+            wanted.proofs = vec![
+                vec![program.clone(), "--version".to_owned()],
+                words(&["/usr/sbin/nft", "--version"]),
+            ];
+            wanted.entrypoint = vec![program];
             wanted
         }
         ContainerImage::Coredns => {
