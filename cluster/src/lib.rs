@@ -77,6 +77,7 @@ pub mod static_pods;
 
 // Floor: addons, kubeconfigs, the kubelet's files and identity
 mod addons;
+pub mod flannel;
 pub mod identity;
 pub mod kubeconfigs;
 pub mod kubelet;

@@ -47,19 +47,34 @@ pub struct Image {
     pub version: String,
     /// Names of components to the full references of their images.
     pub images: BTreeMap<String, String>,
+    /// Whether these are all of them: an object is also read where nobody knows on which image it will be.
+    pub known: bool,
     /// Fields of the kubelet's configuration that this system needs.
     pub kubelet: Map<String, Value>,
     /// A folder for FlexVolume plugins that can be written.
     pub flexvolume: String,
 }
 
+/// The name of flannel's image.
+const FLANNEL: &str = "flannel";
+
 /// The network of pods that the node sets up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cni {
     /// A bridge on each node, and routes between them, for nodes on one network.
     Bridge,
+    /// flannel: a bridge on each node, and packets to other nodes by VXLAN, for nodes that reach each other over routers.
+    Flannel,
     /// None: an addon brings it.
     None,
+}
+
+impl Cni {
+    /// Whether each node has subnets for its pods.
+    #[must_use]
+    pub const fn has_subnets(self) -> bool {
+        matches!(self, Self::Bridge | Self::Flannel)
+    }
 }
 
 /// What a node is in its cluster.
@@ -98,6 +113,8 @@ pub struct Object {
     pub config: Config,
     /// The network of pods.
     pub cni: Cni,
+    /// The image of flannel that the node's image brings; empty if it has none.
+    pub flannel_image: String,
     /// Labels of this node beside those of a control plane.
     pub labels: BTreeMap<String, String>,
     /// The kubelet's container in place of the image's own: `[kubelet] image`.
@@ -136,6 +153,7 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
     };
     let etcd = known::etcd(&root, image, &kubeadm);
     known::check(&root, kubeadm.version.minor(), etcd.as_ref(), &mut report);
+    flannel(&translation, &root, image, &mut report);
     let mut notes = complete(&mut translation, &kubeadm, image);
     let read = config::complete(&translation.documents, &kubeadm, host, &mut report);
     // kubeadm ignores unknown fields of the kubelet's and kube-proxy's configuration; here they are mistakes.
@@ -166,6 +184,7 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
     Ok(Object {
         config,
         cni: translation.cni,
+        flannel_image: image.images.get(FLANNEL).cloned().unwrap_or_default(),
         labels: translation.labels,
         kubelet_image: translation.kubelet_image,
         sentinel: translation.sentinel,
@@ -222,6 +241,16 @@ fn kubeadm(
         report.refuse_at("version", at, message);
     }
     Some(kubeadm)
+}
+
+/// flannel runs by an image that the node's image brings.
+fn flannel(translation: &Translation, root: &Node, image: &Image, report: &mut Report) {
+    let brings = !image.known || image.images.contains_key(FLANNEL);
+    if translation.cni == Cni::Flannel && !brings {
+        let at = root.get("cni").map_or(root.at, |node| node.at);
+        let message = "the image brings no flannel; expected \"flannel\" among `images` of its recipe's [containers]";
+        report.refuse_at("cni", at, message);
+    }
 }
 
 /// Sets what the object leaves open by what the image has; returns what is left out.
@@ -371,13 +400,12 @@ impl Object {
 fn cni(node: &Node, report: &mut Report) -> Cni {
     match &node.content {
         Content::Text(text) if text == CNI[0] => return Cni::Bridge,
-        Content::Text(text) if text == CNI[1] => return Cni::None,
+        Content::Text(text) if text == CNI[1] => return Cni::Flannel,
+        Content::Text(text) if text == CNI[2] => return Cni::None,
         _ => {}
     }
-    let message = format!(
-        "expected {}",
-        CNI.map(|word| format!("{word:?}")).join(" or ")
-    );
+    let [bridge, flannel, none] = CNI;
+    let message = format!("expected {bridge:?}, {flannel:?} or {none:?}");
     report.refuse_at("cni", node.at, message);
     Cni::None
 }

@@ -63,6 +63,7 @@ fn image() -> Image {
     Image {
         version: "v1.36.3".to_owned(),
         images: images.into_iter().chain([etcd]).collect(),
+        known: false,
         kubelet: json!({"volumePluginDir": "/plugins"})
             .as_object()
             .unwrap()
@@ -216,6 +217,60 @@ fn other_sizes_of_pod_subnets_are_the_controller_managers() {
     assert!(other.has_usual_pod_subnets());
 }
 
+/// flannel has the subnets of both versions, and an image without it is refused where the object names it.
+#[test]
+fn flannel_has_the_clusters_subnets_and_needs_its_image() {
+    let text = "cni = \"flannel\"\n[node]\naddress = \"10.0.0.7\"\n[networks]\npods = [\"10.5.0.0/16\", \"fd00:5::/48\"]\nservices = [\"10.6.0.0/16\", \"fd00:6::/112\"]\n";
+    // Where the image is not known it may bring flannel.
+    let unknown = Image {
+        images: BTreeMap::new(),
+        ..image()
+    };
+    assert!(read(text, &unknown, &host(), Role::ControlPlane).is_ok());
+    let mut image = Image {
+        known: true,
+        ..image()
+    };
+    let report = read(text, &image, &host(), Role::ControlPlane).unwrap_err();
+    let said = report.mistakes[0].to_string();
+    assert!(
+        said.starts_with("cni: the image brings no flannel")
+            && said.ends_with("(line 1, column 7)"),
+        "{said}"
+    );
+    let reference = "slipway.local/flannel:v0.28.10";
+    image
+        .images
+        .insert("flannel".to_owned(), reference.to_owned());
+    let object = read(text, &image, &host(), Role::ControlPlane).unwrap();
+    assert_eq!(object.cni, Cni::Flannel);
+    let objects = cluster::flannel::objects(&object.config, &object.flannel_image);
+    let named = |name: &str| {
+        let found = objects
+            .iter()
+            .find(|object| object.value["metadata"]["name"] == name);
+        &found.unwrap().value
+    };
+    let network = named("kube-flannel-cfg")["data"]["net-conf.json"].as_str();
+    let network: serde_json::Value = serde_json::from_str(network.unwrap()).unwrap();
+    assert_eq!(
+        network,
+        json!({
+            "Backend": {"Type": "vxlan"},
+            "EnableIPv4": true,
+            "EnableIPv6": true,
+            "EnableNFTables": true,
+            "IPv6Network": "fd00:5::/48",
+            "Network": "10.5.0.0/16",
+        })
+    );
+    let pod = &named("kube-flannel-ds")["spec"]["template"]["spec"];
+    assert_eq!(pod["containers"][0]["image"], reference);
+    let env = pod["containers"][0]["env"].as_array().unwrap();
+    let server: Vec<_> = env.iter().filter_map(|one| one["value"].as_str()).collect();
+    assert_eq!(server, ["10.0.0.7", "6443"]);
+}
+
 #[test]
 fn every_field_arrives() {
     let object = taken(WHOLE);
@@ -270,7 +325,7 @@ fn json_is_the_same_object() {
 #[test]
 fn all_mistakes_are_named_at_once_by_the_objects_own_fields() {
     let text = "nmae = \"x\"
-cni = \"flannel\"
+cni = \"flanel\"
 [networks]
 pods = [\"10.5.0.0/16\", \"x\"]
 [networks.more]
@@ -284,7 +339,7 @@ labels = { a = 1 }
     let mistakes = refused(text);
     for expected in [
         "nmae: unknown field; did you mean \"name\"? (line 1, column 8)",
-        "cni: expected \"bridge\" or \"none\" (line 2, column 7)",
+        "cni: expected \"bridge\", \"flannel\" or \"none\" (line 2, column 7)",
         "networks.more: unknown field (line 5, column 11)",
         "api-server.args: expected a table of arguments (line 9, column 8)",
         "node.labels.a: expected text (line 11, column 16)",

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
 use cluster::duration::{self, time_after};
+use cluster::flannel;
 use cluster::object::{Cni, Object};
 use cluster::objects::{Action, Moment, administrators, api_servers_readers, pod_routes};
 use cluster::render::render;
@@ -99,10 +100,13 @@ pub(crate) fn objects(world: &World, bootstrap: &Bootstrap) -> Result<Vec<Value>
     let now = Now { world, authority };
     let rendered = render(&object.config, host, &now).objects.into_iter();
     let bridge = (object.cni == Cni::Bridge).then(pod_routes);
+    let flannel = (object.cni == Cni::Flannel)
+        .then(|| flannel::objects(&object.config, &object.flannel_image));
     let all = std::iter::once(administrators())
         .chain(rendered)
         .chain(api_servers_readers())
-        .chain(bridge.into_iter().flatten());
+        .chain(bridge.into_iter().flatten())
+        .chain(flannel.into_iter().flatten());
     let made = all.filter(|object| object.action == Action::Create);
     Ok(made.map(|object| applied(object.value)).collect())
 }

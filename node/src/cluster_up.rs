@@ -83,7 +83,7 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
     let path = own_node::path(&name);
     own_node::registered(world, LIMITS, &api, &name)?;
     if object.further.is_none()
-        && object.cni == Cni::Bridge
+        && object.cni.has_subnets()
         && let Err(error) = own_node::give_first_subnets(&api, object)
     {
         tracing::info!("the controller manager gives this node its subnets: {error:#}");

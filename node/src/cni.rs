@@ -1,8 +1,12 @@
 //! The network of a node's own pods: a bridge, addresses of the node's subnets, and ports of the host. [`crate::routes`] leads to
 //! the pods of other nodes.
 
+use std::fs;
+use std::io;
+
 use anyhow::{Context, Result};
 use cluster::address::Subnet;
+use cluster::flannel::SUBNET_FILE;
 use linux::atomic_file;
 use linux::mount::folder;
 use linux::world::World;
@@ -13,14 +17,15 @@ const FOLDER: &str = "/etc/cni/net.d";
 /// The configuration list.
 pub(crate) const FILE: &str = "/etc/cni/net.d/10-slipway.conflist";
 
-/// Writes the configuration for these subnets, if it is another one. Returns whether it was.
+/// Writes the configuration for these subnets, if it is another one. Returns whether it was. With flannel it has the largest packet that
+/// VXLAN carries, bytes, and flannel gives packets that leave the cluster the node's address.
 ///
 /// # Errors
 /// If it cannot be written.
-pub(crate) fn write(world: &World, subnets: &[Subnet]) -> Result<bool> {
+pub(crate) fn write(world: &World, subnets: &[Subnet], flannel: Option<u32>) -> Result<bool> {
     let file = world.in_initrd(FILE);
     let about = || format!("writing {}", file.display());
-    let mut text = serde_json::to_vec_pretty(&bridge(subnets)).with_context(about)?;
+    let mut text = serde_json::to_vec_pretty(&bridge(subnets, flannel)).with_context(about)?;
     text.push(b'\n');
     if atomic_file::read(&file).with_context(about)?.as_ref() == Some(&text) {
         return Ok(false);
@@ -30,8 +35,26 @@ pub(crate) fn write(world: &World, subnets: &[Subnet]) -> Result<bool> {
     Ok(true)
 }
 
+/// Takes back what an earlier boot wrote for flannel, until flannel works in this one: the kubelet says Ready by this file alone, and pods
+/// would start without a way to those of other nodes.
+///
+/// # Errors
+/// If it cannot be removed.
+pub(crate) fn withdraw(world: &World) -> Result<()> {
+    if world.in_run(SUBNET_FILE).exists() {
+        return Ok(());
+    }
+    let file = world.in_initrd(FILE);
+    match fs::remove_file(&file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("removing {}", file.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The plugins `bridge`, `host-local` and `portmap` (<https://www.cni.dev/plugins/current/>).
-fn bridge(subnets: &[Subnet]) -> Value {
+fn bridge(subnets: &[Subnet], flannel: Option<u32>) -> Value {
     let range = |subnet: &Subnet| json!([{"subnet": subnet.to_string()}]);
     let route = |subnet: &Subnet| {
         let everywhere = if subnet.first.is_ipv4() {
@@ -41,7 +64,7 @@ fn bridge(subnets: &[Subnet]) -> Value {
         };
         json!({"dst": everywhere})
     };
-    json!({
+    let mut list = json!({
         "cniVersion": "1.0.0",
         "name": "slipway",
         "plugins": [
@@ -59,7 +82,12 @@ fn bridge(subnets: &[Subnet]) -> Value {
             },
             {"type": "portmap", "capabilities": {"portMappings": true}},
         ],
-    })
+    });
+    if let Some(mtu) = flannel {
+        list["plugins"][0]["mtu"] = mtu.into();
+        list["plugins"][0]["ipMasq"] = false.into();
+    }
+    list
 }
 
 #[cfg(test)]
@@ -76,8 +104,8 @@ mod tests {
             .iter()
             .filter_map(|text| Subnet::parse(text))
             .collect();
-        assert!(write(&world, &subnets).unwrap());
-        assert!(!write(&world, &subnets).unwrap());
+        assert!(write(&world, &subnets, None).unwrap());
+        assert!(!write(&world, &subnets, None).unwrap());
         let text = std::fs::read(world.in_initrd(FILE)).unwrap();
         let value: Value = serde_json::from_slice(&text).unwrap();
         let ipam = &value["plugins"][0]["ipam"];
@@ -87,6 +115,31 @@ mod tests {
             ipam["routes"],
             json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}])
         );
-        assert!(write(&world, &subnets[..1]).unwrap());
+        assert!(write(&world, &subnets[..1], None).unwrap());
+        assert!(write(&world, &subnets[..1], Some(1450)).unwrap());
+        let text = std::fs::read(world.in_initrd(FILE)).unwrap();
+        let value: Value = serde_json::from_slice(&text).unwrap();
+        let bridge = &value["plugins"][0];
+        assert_eq!(
+            (&bridge["mtu"], &bridge["ipMasq"]),
+            (&json!(1450), &json!(false))
+        );
+    }
+
+    #[test]
+    fn what_an_earlier_boot_wrote_for_flannel_stays_while_flannel_works() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        let subnets: Vec<Subnet> = Subnet::parse("10.5.0.0/24").into_iter().collect();
+        withdraw(&world).unwrap();
+        write(&world, &subnets, Some(1450)).unwrap();
+        let works = world.in_run(SUBNET_FILE);
+        fs::create_dir_all(works.parent().unwrap()).unwrap();
+        fs::write(&works, "FLANNEL_MTU=1450\n").unwrap();
+        withdraw(&world).unwrap();
+        assert!(world.in_initrd(FILE).exists());
+        fs::remove_file(&works).unwrap();
+        withdraw(&world).unwrap();
+        assert!(!world.in_initrd(FILE).exists());
     }
 }

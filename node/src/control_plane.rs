@@ -314,10 +314,13 @@ pub(crate) fn hexadecimal(content: &[u8]) -> String {
 /// counts, whatever it holds.
 fn network(world: &World, object: &Object) -> Result<()> {
     let file = world.in_initrd(cni::FILE);
-    if object.cni == Cni::Bridge && !file.exists() {
-        cni::write(world, &object.first_pod_subnets())?;
+    match object.cni {
+        Cni::Bridge if !file.exists() => {
+            cni::write(world, &object.first_pod_subnets(), None).map(drop)
+        }
+        Cni::Flannel => cni::withdraw(world),
+        Cni::Bridge | Cni::None => Ok(()),
     }
-    Ok(())
 }
 
 /// Writes a file atomically, unless it is there with this text.

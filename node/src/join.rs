@@ -10,12 +10,13 @@ use anyhow::{Context, Result, anyhow, bail};
 use cluster::discovery::pinned;
 use cluster::kubeconfigs;
 use cluster::kubelet;
-use cluster::object::{Join, Object};
+use cluster::object::{Cni, Join, Object};
 use cluster::static_pods::File;
 use image::kubelet::{BOOTSTRAP_KUBECONFIG, JOINED_CONFIG};
 use linux::atomic_file;
 use linux::world::World;
 
+use crate::cni;
 use crate::control_plane::{hexadecimal, write_changed};
 use crate::discover::{Discovered, discover};
 use crate::identity::{self, AUTHORITY};
@@ -69,7 +70,10 @@ fn own_files(world: &World, bootstrap: &Bootstrap) -> Result<()> {
     for File { path, text } in kubelet::of_node(&bootstrap.object.config, &bootstrap.host) {
         write_changed(world, &path, &text, 0o644)?;
     }
-    Ok(())
+    match bootstrap.object.cni {
+        Cni::Flannel => cni::withdraw(world),
+        Cni::Bridge | Cni::None => Ok(()),
+    }
 }
 
 /// Writes what discovery found.

@@ -140,6 +140,7 @@ fn image(world: &World) -> Result<Image> {
     Ok(Image {
         version,
         images,
+        known: true,
         kubelet: kubelet(),
         flexvolume: PLUGINS.to_owned(),
     })

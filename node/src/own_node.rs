@@ -2,7 +2,9 @@
 
 use anyhow::{Context, Result, bail};
 use cluster::address::Subnet;
+use cluster::flannel::{self, SUBNET_FILE};
 use cluster::object::{Cni, Object};
+use linux::atomic_file;
 use linux::log;
 use linux::world::World;
 use serde_json::{Value, json};
@@ -66,10 +68,12 @@ pub(crate) fn registered(world: &World, limits: Limits, api: &Api, name: &str) -
 pub(crate) fn up(world: &World, limits: Limits, api: &Api, object: &Object) -> Result<()> {
     let name = &object.config.init.node_registration.name;
     let path = path(name);
-    if object.cni == Cni::Bridge {
+    if object.cni.has_subnets() {
         let what = format!("the pod subnets of node {name}");
         step(world, "pod-network", || {
-            wait(world, limits, &what, || subnets(world, api, &path))
+            wait(world, limits, &what, || {
+                subnets(world, api, &path, object.cni)
+            })
         })?;
     }
     let what = format!("node {name} to be Ready");
@@ -137,7 +141,7 @@ pub(crate) fn readiness(node: &Value) -> Option<String> {
 }
 
 /// Writes the network of pods with the subnets that the controller manager gave the node.
-fn subnets(world: &World, api: &Api, path: &str) -> Result<()> {
+fn subnets(world: &World, api: &Api, path: &str, cni: Cni) -> Result<()> {
     let node = node(api, path)?;
     let all = node["spec"]["podCIDRs"]
         .as_array()
@@ -151,11 +155,25 @@ fn subnets(world: &World, api: &Api, path: &str) -> Result<()> {
     if given.is_empty() {
         bail!("the controller manager has not given it one");
     }
-    if cni::write(world, &given)? {
+    let flannel = match cni {
+        Cni::Flannel => Some(flannel_mtu(world)?),
+        Cni::Bridge | Cni::None => None,
+    };
+    if cni::write(world, &given, flannel)? {
         let shown: Vec<String> = given.iter().map(ToString::to_string).collect();
         tracing::info!("the subnets of this node's pods are {}", shown.join(", "));
     }
     Ok(())
+}
+
+/// The largest packet of pods, bytes, once flannel works on this node.
+fn flannel_mtu(world: &World) -> Result<u32> {
+    let file = world.in_run(SUBNET_FILE);
+    let text = atomic_file::read(&file).with_context(|| format!("reading {}", file.display()))?;
+    let text =
+        text.context("flannel does not work on it yet (pods of the namespace kube-flannel)")?;
+    let mtu = flannel::mtu(&String::from_utf8_lossy(&text));
+    mtu.with_context(|| format!("{} has no MTU", file.display()))
 }
 
 fn ready(world: &World, api: &Api, path: &str) -> Result<()> {
@@ -196,6 +214,32 @@ mod tests {
         put(&boot, "now\n");
         let error = ready(&world, &api, "/api/v1/nodes/a").unwrap_err();
         assert!(error.to_string().contains("this boot"), "{error}");
+    }
+
+    #[test]
+    fn pods_wait_for_flannel_and_have_its_largest_packet() {
+        let node = json!({"spec": {"podCIDRs": ["10.244.3.0/24"]}});
+        let (url, _requests) = server(move |_| (200, node.to_string()));
+        let api = Api::plain(&url).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        let written = world.in_initrd(cni::FILE);
+        let set = || subnets(&world, &api, "/api/v1/nodes/a", Cni::Flannel);
+        for (text, expected) in [
+            (None, "flannel does not work on it yet"),
+            (Some("FLANNEL_SUBNET=10.244.3.1/24\n"), "has no MTU"),
+        ] {
+            if let Some(text) = text {
+                put(&world.in_run(SUBNET_FILE), text);
+            }
+            let error = format!("{:#}", set().unwrap_err());
+            assert!(error.contains(expected), "{error}");
+            assert!(!written.exists());
+        }
+        put(&world.in_run(SUBNET_FILE), "FLANNEL_MTU=1430\n");
+        set().unwrap();
+        let text = std::fs::read_to_string(&written).unwrap();
+        assert!(text.contains("\"mtu\": 1430"), "{text}");
     }
 
     #[test]

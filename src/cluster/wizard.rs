@@ -30,7 +30,7 @@ const QUESTIONS: &[Question] = &[
         empty: "that of the node's image",
     },
     Question {
-        text: "The network of pods: bridge, for nodes on one network, or none, where an addon brings it",
+        text: "The network of pods: bridge, for nodes on one network, flannel, for nodes on several, or none, where an addon brings it",
         line: "# cni = \"bridge\"",
         empty: "bridge",
     },
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_wrong_answer_is_asked_for_again() {
         let (object, said) =
-            asked("api.example.test\n\nflannel\nnone\n10.0.0.0/33\n10.1.0.0/16\n\nblue.test\n");
+            asked("api.example.test\n\nflanel\nnone\n10.0.0.0/33\n10.1.0.0/16\n\nblue.test\n");
         let file = ClusterFile::parse(Path::new("blue.toml"), &object.unwrap()).unwrap();
         assert_eq!(file.endpoint().unwrap(), "api.example.test:6443");
         let fields = file.fields();

@@ -312,7 +312,7 @@ impl Recipe {
         images: &BTreeMap<String, String>,
     ) -> Vec<String> {
         let version = kubernetes.trim_start_matches('v');
-        cluster_object::mistakes(&self.files, self.node.role, Some(version), images)
+        cluster_object::mistakes(&self.files, self.node.role, Some(version), Some(images))
     }
 }
 

@@ -191,7 +191,7 @@ impl Translation {
     }
 
     fn defaults(&mut self) {
-        if self.cni == Cni::Bridge {
+        if self.cni.has_subnets() {
             self.set(Document::Cluster, "networking.podSubnet", PODS.into());
         }
         self.set(

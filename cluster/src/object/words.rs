@@ -55,7 +55,7 @@ const fn own(name: &'static str) -> Word {
 }
 
 /// The networks of pods.
-pub(super) const CNI: [&str; 2] = ["bridge", "none"];
+pub(super) const CNI: [&str; 3] = ["bridge", "flannel", "none"];
 
 use Document::{Cluster, Init, Kubelet, Proxy};
 use Shape::{Arguments, Fields, Not, Same, Subnets, Tokens};

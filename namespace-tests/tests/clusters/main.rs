@@ -2,6 +2,7 @@
 
 mod control_plane;
 mod faults;
+mod flannel;
 mod join;
 mod kubeadm;
 mod upkeep;
@@ -29,6 +30,7 @@ const TESTS: &[Test] = tests![
     faults::joins_that_must_not_succeed_change_nothing,
     faults::a_bring_up_that_is_cut_again_and_again_goes_on,
     faults::a_full_disk_is_named_and_loses_nothing,
+    flannel::pods_on_two_networks_reach_each_other_by_vxlan,
 ];
 
 /// Those that CI leaves out.

@@ -21,18 +21,18 @@ pub(super) fn check(
     kubernetes: Option<&str>,
 ) {
     // The images are not known before the recipe is locked.
-    for mistake in mistakes(files, role, kubernetes, &BTreeMap::new()) {
+    for mistake in mistakes(files, role, kubernetes, None) {
         check.add(Mistake::nowhere(mistake));
     }
 }
 
 /// All mistakes of the cluster object among the files of a recipe. `images` are the references of the images that the node's
-/// image brings, by component: arguments of etcd are held against its version there.
+/// image brings, by component, if they are known: arguments of etcd are held against its version there.
 pub(super) fn mistakes(
     files: &[FileEntry],
     role: Role,
     kubernetes: Option<&str>,
-    images: &BTreeMap<String, String>,
+    images: Option<&BTreeMap<String, String>>,
 ) -> Vec<String> {
     let Some(entry) = files.iter().find(|entry| entry.path == CLUSTER) else {
         return Vec::new();
@@ -62,7 +62,8 @@ pub(super) fn mistakes(
     }
     let image = Image {
         version: version(own, kubernetes),
-        images: images.clone(),
+        images: images.cloned().unwrap_or_default(),
+        known: images.is_some(),
         ..Image::default()
     };
     let role = match role {

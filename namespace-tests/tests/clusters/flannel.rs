@@ -1,0 +1,115 @@
+//! A cluster whose network of pods is flannel, on nodes of two networks.
+
+use anyhow::{Result, ensure};
+use namespace_tests::hub::Network;
+use namespace_tests::lab::Lab;
+use namespace_tests::node::{Node, NodeOptions};
+
+use crate::control_plane::{PODS, READY};
+use crate::join::ticket;
+
+const OBJECT: &str =
+    "name = \"lab\"\ncni = \"flannel\"\nstart-timeout = \"10m\"\n[node]\ntaints = []\n";
+const KUBECTL: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf";
+
+/// A pod on this node that answers with its name.
+fn pod(node: &str) -> String {
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata: {{ name: on-{node} }}
+spec:
+  nodeName: {node}
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: web
+    image: slipway.local/pause:baked
+    imagePullPolicy: Never
+    command: [/usr/bin/bash, -c]
+    args: ['exec socat TCP-LISTEN:8080,fork,reuseaddr \"SYSTEM:cat /etc/hostname; cat /sys/class/net/eth0/mtu\"']
+    readinessProbe: {{ tcpSocket: {{ port: 8080 }}, periodSeconds: 1 }}
+    volumeMounts: [{{ name: usr, mountPath: /usr, readOnly: true }}]
+  volumes:
+  - {{ name: usr, hostPath: {{ path: /usr/lib/slipway/kubelet/rootfs/usr }} }}
+"
+    )
+}
+
+/// A control plane and a worker behind a router become Ready once flannel works on them. Pods on both reach each other through its
+/// device, with packets that fit into it, and do again after a power cut.
+pub(crate) fn pods_on_two_networks_reach_each_other_by_vxlan(lab: &mut Lab) -> Result<()> {
+    lab.hub.route_to_far()?;
+    let proven = on_two_networks(lab);
+    lab.hub.end_far()?;
+    proven
+}
+
+fn on_two_networks(lab: &mut Lab) -> Result<()> {
+    let mut first = lab.control_plane("cp1", 11, OBJECT)?;
+    first.start(&lab.hub)?;
+    first.wait_ready(READY)?;
+    is_ready_by_flannel(&first)?;
+    let object = ticket(&first)?.object("lab", false);
+    let object = format!("cni = \"flannel\"\n{object}");
+    let mut second = lab.node_of(NodeOptions {
+        network: Network::Far,
+        ..lab.worker_options("w1", 21, &object)
+    })?;
+    second.start(&lab.hub)?;
+    second.wait_ready(READY)?;
+    is_ready_by_flannel(&second)?;
+    for node in ["cp1", "w1"] {
+        let pod = pod(node);
+        first.run(&format!("{KUBECTL} apply -f - <<'END'\n{pod}\nEND"))?;
+    }
+    reach_each_other(&first, &second)?;
+    second.cut()?;
+    second.start(&lab.hub)?;
+    second.wait_ready(READY)?;
+    is_ready_by_flannel(&second)?;
+    reach_each_other(&first, &second)
+}
+
+/// What the kubelet is Ready by was written after flannel's own file, in this start of the node.
+fn is_ready_by_flannel(node: &Node) -> Result<()> {
+    let said = node.run(
+        "cat /run/flannel/subnet.env && [ /etc/cni/net.d/10-slipway.conflist -nt /run/flannel/subnet.env ] && echo in order",
+    )?;
+    ensure!(
+        said.contains("FLANNEL_MTU=1450\n") && said.ends_with("in order\n"),
+        "{said}"
+    );
+    Ok(())
+}
+
+/// The pods answer each other, and the router, which knows none of their addresses, has carried it in packets of VXLAN.
+fn reach_each_other(first: &Node, second: &Node) -> Result<()> {
+    for (from, to) in [("on-cp1", "on-w1"), ("on-w1", "on-cp1")] {
+        let script = format!(
+            "address=$({KUBECTL} get pod {to} -o jsonpath={{.status.podIP}}) && [ -n \"$address\" ] &&
+said=$({KUBECTL} exec {from} -- /usr/bin/bash -c \"exec 3<>/dev/tcp/$address/8080; timeout 5 cat <&3\") &&
+{{ [ \"$said\" = \"{to}
+1450\" ] || {{ echo \"$said\" >&2; false; }}; }}"
+        );
+        first.wait_for(&format!("{to}, asked by {from}"), &script, PODS)?;
+    }
+    for (node, other) in [(first, second), (second, first)] {
+        let address = other.address();
+        let said = node.run(
+            "ip -d link show flannel.1; ip route; bridge fdb show dev flannel.1; cat /sys/class/net/flannel.1/statistics/rx_packets",
+        )?;
+        let carried = said
+            .lines()
+            .last()
+            .and_then(|line| line.parse::<u32>().ok());
+        ensure!(
+            said.contains("vxlan id 1")
+                && said.contains("mtu 1450")
+                && said.contains("dev flannel.1 onlink")
+                && said.contains(&format!("dst {address}"))
+                && carried.is_some_and(|packets| packets > 0),
+            "{said}"
+        );
+    }
+    Ok(())
+}
