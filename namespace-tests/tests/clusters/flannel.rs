@@ -8,8 +8,7 @@ use namespace_tests::node::{Node, NodeOptions};
 use crate::control_plane::{PODS, READY};
 use crate::join::ticket;
 
-const OBJECT: &str =
-    "name = \"lab\"\ncni = \"flannel\"\nstart-timeout = \"10m\"\n[node]\ntaints = []\n";
+const OBJECT: &str = "name = \"lab\"\ncni = \"flannel\"\ntokens = [\"abcdef.0123456789abcdef\"]\nstart-timeout = \"10m\"\n[node]\ntaints = []\n";
 const KUBECTL: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf";
 
 /// A pod on this node that answers with its name.
