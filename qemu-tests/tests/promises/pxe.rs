@@ -95,7 +95,10 @@ pub(crate) fn a_root_by_https_is_fetched_by_the_recipes_authority(lab: &mut Lab)
             let from = format!("slipway.root=https://{host}/root");
             ensure!(root.starts_with("erofs") && root.contains(&from), "{root}");
         } else {
-            let words = [format!("https://{host}/root"), "invalid peer certificate".to_owned()];
+            let words = [
+                format!("https://{host}/root"),
+                "invalid peer certificate".to_owned(),
+            ];
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let text = running.wait_console(&words, timeouts::INIT)?;
             ensure!(!text.contains(HANDOFF_LINE), "the node was handed off");
