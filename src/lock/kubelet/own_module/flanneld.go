@@ -71,6 +71,11 @@ type node struct {
 
 // Sets the network up and keeps it, until the context ends.
 func (n *node) run(ctx context.Context) error {
+	// What was started ends with this function, also where that fails: the kubelet starts a new program only when this one has ended.
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	subnets, err := kube.NewSubnetManager(ctx, "", "", annotations, configuration, true)
 	if err != nil {
 		return fmt.Errorf("reading the Nodes: %w", err)
@@ -94,8 +99,6 @@ func (n *node) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w, expected vxlan", configuration, err)
 	}
-	var running sync.WaitGroup
-	defer running.Wait()
 	network, err := register(ctx, kind, config, &running)
 	if err != nil {
 		return err
