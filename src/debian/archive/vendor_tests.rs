@@ -47,6 +47,17 @@ fn archive(signer: &Signer, suite: &vendor::Suite<'_>) -> ThirdParty {
 
 /// The packages that may be taken from an archive whose files are below `base`: name, version, priority.
 fn read_from(base: &str, archive: &ThirdParty) -> Result<Vec<String>> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+    read_at(now.as_secs(), None, base, archive)
+}
+
+/// The same at a time, in seconds since 1970, with a list that is at most so many days old.
+fn read_at(
+    now: u64,
+    max_age: Option<u32>,
+    base: &str,
+    archive: &ThirdParty,
+) -> Result<Vec<String>> {
     let url = format!("{base}/linux/debian");
     let archive = ThirdParty {
         url,
@@ -62,7 +73,6 @@ fn read_from(base: &str, archive: &ThirdParty) -> Result<Vec<String>> {
         debs: BTreeMap::new(),
     }
     .with(std::slice::from_ref(&archive));
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
     let request = Request {
         mirrors: &mirrors,
         suites: &[],
@@ -71,8 +81,8 @@ fn read_from(base: &str, archive: &ThirdParty) -> Result<Vec<String>> {
         keyring: &Keyring::debian()?,
         third_parties: &[archive],
         versions: &BTreeMap::new(),
-        now: now.as_secs(),
-        max_age: None,
+        now,
+        max_age,
         options: fetch::Options::default(),
     };
     let folder = tempfile::tempdir()?;
@@ -296,4 +306,40 @@ fn an_archive_past_its_validity_is_refused() {
     let read = read(suite.serve(&signer, &items()), &archive(&signer, &suite));
     let error = format!("{:#}", read.unwrap_err());
     assert!(error.contains("valid until 2020-11-21"), "{error}");
+}
+
+/// `max-age` holds for a list without an end of its own, to the day; another archive's has none where the recipe says nothing.
+#[test]
+fn a_list_that_does_not_end_has_the_recipes_age() {
+    let signer = Signer::new();
+    let archive = archive(&signer, &SUITE);
+    // 20 November 2026, 02:11:10, as in the list.
+    let (made, day) = (1_795_140_670_u64, 24 * 3600_u64);
+    let served = |fields| {
+        let suite = vendor::Suite { fields, ..SUITE };
+        Loopback::serve(suite.serve(&signer, &items()))
+    };
+    let (plain, ending) = (
+        served(""),
+        served("Valid-Until: Fri, 27 Nov 2026 02:11:10 UTC\n"),
+    );
+    let at = |days, max_age, server: &Loopback| {
+        read_at(made + days * day, max_age, &server.url, &archive).map(|names| names.len())
+    };
+    assert_eq!(at(14, Some(14), &plain).unwrap(), 3);
+    assert_eq!(at(400, None, &plain).unwrap(), 3);
+    let error = format!("{:#}", at(15, Some(14), &plain).unwrap_err());
+    for word in [
+        "made at 2026-11-20T02:11:10Z",
+        "more than 14 days ago",
+        "`max-age`",
+    ] {
+        assert!(error.contains(word), "{error}");
+    }
+    assert_eq!(at(6, Some(1), &ending).unwrap(), 3);
+    let error = format!("{:#}", at(8, Some(30), &ending).unwrap_err());
+    assert!(
+        error.contains("valid until 2026-11-27T02:11:10Z"),
+        "{error}"
+    );
 }
