@@ -175,7 +175,7 @@ impl Bench {
         ensure!(
             disk.packages
                 .as_ref()
-                .is_some_and(|found| found[0].name == "kubelet")
+                .is_some_and(|found| found.iter().any(|one| one.name == "kubelet"))
         );
         ensure!(disk.notes.is_empty(), "{:?}", disk.notes);
         let mut qcow2 = inspect(&self.place.path().join("disk.qcow2"))?;
