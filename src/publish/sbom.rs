@@ -426,22 +426,27 @@ pub fn text(
 ) -> Result<String> {
     let mut unique: BTreeMap<String, Component> = BTreeMap::new();
     let mut dependencies: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    let all = components.into_iter().flat_map(|mut component| {
-        let parts = std::mem::take(&mut component.parts);
-        for part in &parts {
+    let given: Vec<Component> = components.into_iter().collect();
+    let wholes: BTreeSet<String> = given.iter().map(|c| c.reference.clone()).collect();
+    let mut all = Vec::new();
+    for mut component in given {
+        for mut part in std::mem::take(&mut component.parts) {
+            if part.reference == component.reference {
+                continue;
+            }
             let of = dependencies.entry(component.reference.clone()).or_default();
             of.insert(part.reference.clone());
+            // The module of one program may be in another one, as CoreDNS' in a program of several: it stays a program.
+            if !wholes.contains(&part.reference) {
+                part.properties.push(Property {
+                    name: PART.to_owned(),
+                    value: component.name.clone(),
+                });
+                all.push(part);
+            }
         }
-        let of = component.name.clone();
-        let parts = parts.into_iter().map(move |mut part| {
-            part.properties.push(Property {
-                name: PART.to_owned(),
-                value: of.clone(),
-            });
-            part
-        });
-        [component].into_iter().chain(parts.collect::<Vec<_>>())
-    });
+        all.push(component);
+    }
     for component in all {
         match unique.entry(component.reference.clone()) {
             std::collections::btree_map::Entry::Vacant(slot) => {
@@ -460,10 +465,8 @@ pub fn text(
         }
     }
     let components: Vec<Component> = unique.into_values().collect();
-    let whole = components.iter().filter(|c| c.part_of().next().is_none());
-    let whole = whole.map(|c| c.reference.clone()).collect();
     let reference = format!("{}@{}", image.name, image.version);
-    dependencies.insert(reference.clone(), whole);
+    dependencies.insert(reference.clone(), wholes);
     let dependencies: Vec<_> = dependencies
         .iter()
         .map(|(reference, on)| json!({ "ref": reference, "dependsOn": on }))

@@ -183,3 +183,43 @@ fn parts_stand_beside_their_programs_and_are_their_dependencies() {
         r#"["pkg:golang/golang.org/x/net@v0.50.0"]"#
     );
 }
+
+#[test]
+fn a_program_that_is_a_module_of_another_stays_a_program() {
+    let image = ImageId {
+        name: "node".into(),
+        version: "1".into(),
+    };
+    let module = go::Module {
+        path: "github.com/coredns/coredns".into(),
+        version: "v1".into(),
+    };
+    let module = Component::module(&module);
+    let program = |name: &str, purl: &str| Component {
+        parts: vec![module.clone()],
+        ..Component::program(name, "v1", purl, "ab")
+    };
+    let coredns = module.reference.clone();
+    let text = text(
+        &image,
+        1_780_000_000,
+        [
+            program("coredns", &coredns),
+            program("kubelet", "pkg:golang/kubelet@v1"),
+        ],
+    )
+    .unwrap();
+    let read = components(&text).unwrap();
+    assert_eq!(read.len(), 2);
+    assert!(read.iter().all(|c| c.part_of().next().is_none()));
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let dependencies = document["dependencies"].as_array().unwrap();
+    assert!(
+        dependencies
+            .iter()
+            .all(|entry| entry["ref"] != coredns.as_str())
+    );
+    let mut names = dependencies.iter();
+    let kubelet = names.find(|entry| entry["ref"] == "pkg:golang/kubelet@v1");
+    assert_eq!(kubelet.unwrap()["dependsOn"][0], coredns.as_str());
+}
