@@ -30,6 +30,17 @@ pub const OVMF_VARS: &str = "usr/share/OVMF/OVMF_VARS_4M.fd";
 /// Kernel options that make virtual time repeatable: no random layout, no measured loop and clock speeds.
 pub const REPEATABLE: &str = "nokaslr lpj=4000000 tsc=reliable";
 
+/// The processor of an emulated machine: all that QEMU emulates, but for what says that copying and clearing by `rep movsb` and `rep stosb` is
+/// fast. Emulated they move one byte at a time, and a kernel that is told so clears each page with them.
+pub const EMULATED_CPU: &str = "max,-erms,-fsrm,-fzrm,-fsrs,-fsrc";
+/// Kernel options of an emulated machine. Sleeps end at the next tick: each otherwise sets the local APIC's timer and is interrupted by
+/// it, every one of these is an access to an emulated device below the lock of all of QEMU, and programs in Go sleep for microseconds all
+/// the time. And no code against speculation, which an emulated processor does not do.
+pub const EMULATED: &str = "highres=off mitigations=off";
+/// The word of firmware's tables by which the stub of an image gets more of a command line, without Secure Boot
+/// (<https://www.freedesktop.org/software/systemd/man/latest/smbios-type-11.html>).
+const STUB_CMDLINE: &str = "io.systemd.stub.kernel-cmdline-extra";
+
 /// The execution of instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accel {
@@ -241,7 +252,7 @@ impl Machine {
             }
             (Accel::Tcg, Clock::Real | Clock::Lost) => {
                 line.arg("-accel", "tcg,thread=multi");
-                line.arg("-cpu", "max");
+                line.arg("-cpu", EMULATED_CPU);
             }
             (Accel::Tcg, Clock::Virtual) => {
                 line.arg("-accel", "tcg,thread=single");
@@ -301,6 +312,10 @@ impl Machine {
                     "-drive",
                     format!("if=pflash,unit=1,format=raw,file={}", escape(&vars)),
                 );
+                if let Some(options) = self.kernel_options() {
+                    let value = format!("type=11,value={STUB_CMDLINE}={options}");
+                    line.arg("-smbios", value);
+                }
             }
             Start::Direct {
                 kernel,
@@ -311,15 +326,22 @@ impl Machine {
                 let initrd = line.inside(initrd)?;
                 line.arg("-kernel", kernel);
                 line.arg("-initrd", initrd);
-                let mut cmdline = cmdline.trim().to_owned();
-                if self.clock == Clock::Virtual {
-                    cmdline = format!("{cmdline} {REPEATABLE}");
-                }
-                line.arg("-append", cmdline);
+                let words = [Some(cmdline.trim()), self.kernel_options()];
+                let words: Vec<&str> = words.into_iter().flatten().collect();
+                line.arg("-append", words.join(" "));
             }
             Start::Network { .. } => {}
         }
         Ok(())
+    }
+
+    /// Kernel options by which this machine differs from a physical one.
+    const fn kernel_options(&self) -> Option<&'static str> {
+        match (self.accel, self.clock) {
+            (Accel::Kvm, _) => None,
+            (Accel::Tcg, Clock::Virtual) => Some(REPEATABLE),
+            (Accel::Tcg, Clock::Real | Clock::Lost) => Some(EMULATED),
+        }
     }
 
     /// Adds the file that contains the parts, and above it the recorder of writes.

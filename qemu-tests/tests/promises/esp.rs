@@ -72,7 +72,7 @@ pub(crate) fn a_full_esp_is_named_and_the_node_keeps_booting(lab: &mut Lab) -> R
     running.wait_handoff(timeouts::HANDOFF)?;
     running.wait_agent()?;
     let cmdline = running.run("cat /proc/cmdline")?;
-    ensure!(cmdline.ends_with(WORD), "the command line is {cmdline:?}");
+    ensure!(cmdline.contains(WORD), "the command line is {cmdline:?}");
     // It waits for the static pods.
     running.run_within("/usr/lib/slipway/slipway-node bless", timeouts::AGENT)?;
     running.power_off()?;
@@ -144,7 +144,7 @@ fn completes(
     running.wait_agent()?;
     let cmdline = running.run("cat /proc/cmdline; sync")?;
     running.vm.pull_plug();
-    ensure!(cmdline.ends_with(WORD), "the command line is {cmdline:?}");
+    ensure!(cmdline.contains(WORD), "the command line is {cmdline:?}");
     let (mut files, _) = esp(file)?;
     let addon = files.remove(addon::PATH);
     let words = addon.as_deref().and_then(addon::words);

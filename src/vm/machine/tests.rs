@@ -110,6 +110,35 @@ fn virtual_time_is_refused_on_kvm_and_repeatable_on_tcg() {
     assert!(machine.line(place.path()).is_err());
 }
 
+/// The kernel's options that an emulated machine adds reach it by each start that has a command line; a host's processor needs none.
+#[test]
+fn an_emulated_machine_has_a_kernel_without_what_emulation_makes_slow() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let mut machine = machine(folder.path());
+    let words = |machine: &Machine| machine.line(place.path()).unwrap().args.join(" ");
+    machine.accel = Accel::Tcg;
+    let direct = words(&machine);
+    assert!(
+        direct.contains(" highres=off mitigations=off -") && direct.contains("-cpu max,-erms,"),
+        "{direct}"
+    );
+    assert!(!direct.contains("-smbios"), "{direct}");
+    let vars = folder.path().join("vars");
+    std::fs::write(&vars, b"").unwrap();
+    machine.start = Start::Firmware { vars };
+    let firmware = words(&machine);
+    let word =
+        "-smbios type=11,value=io.systemd.stub.kernel-cmdline-extra=highres=off mitigations=off";
+    assert!(firmware.contains(word), "{firmware}");
+    machine.accel = Accel::Kvm;
+    let host = words(&machine);
+    assert!(
+        !host.contains("highres") && host.contains("-cpu host"),
+        "{host}"
+    );
+}
+
 #[test]
 fn parts_of_one_file_are_recorded_together() {
     let place = tempfile::tempdir().unwrap();
