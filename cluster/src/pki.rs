@@ -74,7 +74,7 @@ pub enum Renewal {
     #[default]
     Ended,
     /// Those with less than a third of their life left: of a year four months, in which a node that is off, or whose clock is
-    /// wrong, is found.
+    /// wrong, is found. And those that are not valid yet, which a clock that was ahead has left.
     Soon,
     /// All.
     All,
@@ -93,6 +93,9 @@ pub struct Wanted<'a> {
     pub kubeconfigs: &'a [Kubeconfig],
     /// Which certificates are made anew.
     pub renewal: Renewal,
+    /// A time that has passed for certain, from which on new certificates are valid: with a clock that was ahead they are valid
+    /// when it is set back, too. None: from a moment before now.
+    pub since: Option<SystemTime>,
 }
 
 impl fmt::Display for Error {
@@ -139,6 +142,7 @@ pub fn complete(
 ) -> Result<Vec<KeyFile>, Error> {
     let mut maker = Maker {
         now: now.into(),
+        since: wanted.since.map(Into::into),
         progress,
         renewal: wanted.renewal,
         there,
@@ -186,6 +190,7 @@ struct Signer {
 
 struct Maker<'a> {
     now: OffsetDateTime,
+    since: Option<OffsetDateTime>,
     progress: Progress,
     renewal: Renewal,
     there: &'a dyn Fn(&str) -> Option<String>,
@@ -274,7 +279,8 @@ impl Maker<'_> {
         params
             .distinguished_name
             .push(DnType::CommonName, certificate.name.as_str());
-        params.not_before = self.now - BEFORE;
+        let moment = self.now - BEFORE;
+        params.not_before = self.since.map_or(moment, |since| since.min(moment));
         params.not_after = self.now + Duration::nanoseconds(certificate.validity.0);
         params.subject_alt_names = certificate
             .names

@@ -52,6 +52,7 @@ fn completed(
         certificates: &certs::certificates(config),
         kubeconfigs: &kubeconfigs::kubeconfigs(config),
         renewal,
+        since: None,
     };
     let now = UNIX_EPOCH + Duration::from_secs(NOW);
     let files = complete(wanted, now, progress, &|path| disk.get(path).cloned())?;
@@ -138,6 +139,7 @@ fn the_longer_rsa_keys_have_their_length() {
             certificates: &authority,
             kubeconfigs: &[],
             renewal: Renewal::Ended,
+            since: None,
         };
         let now = UNIX_EPOCH + Duration::from_secs(NOW);
         let files = cluster::pki::make(wanted, now).unwrap();

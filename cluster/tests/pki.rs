@@ -10,6 +10,7 @@ use cluster::config::{self, Config};
 use cluster::discovery::{Pin, Refusal, pinned};
 use cluster::host::Host;
 use cluster::identity::{self, Fault};
+use cluster::pki::life::Life;
 use cluster::pki::{Error, KeyFile, Progress, Renewal, Wanted, complete, make};
 use cluster::yaml;
 use cluster::{certs, kubeconfigs};
@@ -52,6 +53,7 @@ fn made(config: &Config) -> Result<BTreeMap<String, KeyFile>, Error> {
         certificates: &certificates,
         kubeconfigs: &kubeconfigs,
         renewal: Renewal::Ended,
+        since: None,
     };
     let files = make(wanted, now)?;
     Ok(files
@@ -230,6 +232,7 @@ fn renewed(
         certificates: &certs::certificates(config),
         kubeconfigs: &kubeconfigs::kubeconfigs(config),
         renewal,
+        since: None,
     };
     let now = UNIX_EPOCH + Duration::from_secs(now);
     let files = complete(wanted, now, progress, &|path| disk.get(path).cloned())?;
@@ -250,6 +253,39 @@ fn what_is_there_and_valid_is_kept() {
     let (config, disk) = whole();
     for progress in [Progress::Fresh, Progress::Begun, Progress::Done] {
         assert_eq!(completed(&config, &disk, progress, NOW), Ok(Disk::new()));
+    }
+}
+
+/// A machine whose clock is two years ahead makes its cluster, and the clock is set back: all is valid, and nothing is made anew. What the
+/// wrong clock alone would have dated is found.
+#[test]
+fn what_a_clock_ahead_has_made_is_valid_when_it_is_set_back() {
+    let config = config("encryptionAlgorithm: ECDSA-P256", "");
+    let ahead = NOW + 2 * 365 * 24 * 3600;
+    for since in [Some(NOW - 3600), None] {
+        let wanted = Wanted {
+            folder: &config.cluster.certificates_dir,
+            accounts: KeyKind::Ecdsa(256),
+            certificates: &certs::certificates(&config),
+            kubeconfigs: &kubeconfigs::kubeconfigs(&config),
+            renewal: Renewal::Ended,
+            since: since.map(|since| UNIX_EPOCH + Duration::from_secs(since)),
+        };
+        let files = make(wanted, UNIX_EPOCH + Duration::from_secs(ahead)).unwrap();
+        let disk: Disk = files
+            .into_iter()
+            .map(|file| (file.path, file.text))
+            .collect();
+        let now = i64::try_from(NOW).unwrap();
+        let authority = Life::of_pem(&disk["/etc/kubernetes/pki/ca.crt"]).unwrap();
+        assert_eq!(authority.is_valid(now), since.is_some());
+        let soon = |now| renewed(&config, &disk, Progress::Done, now, Renewal::Soon).unwrap();
+        assert!(soon(ahead).is_empty());
+        // Seven pairs and five kubeconfigs.
+        let expected = if since.is_some() { 0 } else { 2 * 7 + 5 };
+        assert_eq!(soon(NOW).len(), expected);
+        // A third of a hundred hours is left.
+        assert_eq!(soon(ahead + 67 * 3600).len(), 2 * 7 + 5);
     }
 }
 
@@ -286,6 +322,7 @@ fn a_bootstrap_that_is_cut_after_any_file_is_completed() {
         certificates: &certs::certificates(&config),
         kubeconfigs: &kubeconfigs::kubeconfigs(&config),
         renewal: Renewal::Ended,
+        since: None,
     };
     let now = UNIX_EPOCH + Duration::from_secs(NOW);
     let order = make(wanted, now).unwrap();

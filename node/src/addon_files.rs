@@ -6,11 +6,11 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use cluster::manifests::record::{Applier, Image};
 use cluster::manifests::{self, Addons, File, Folder, Source};
-use image::manifest::Manifest;
-use image::paths::{ADDONS, CONFIG_ADDONS, RUN_MANIFEST};
+use image::paths::{ADDONS, CONFIG_ADDONS};
 use linux::world::World;
 
 use crate::object::Bootstrap;
+use crate::this_boot;
 
 /// Reads the addons; those with mistakes are among the refused.
 ///
@@ -32,11 +32,7 @@ pub(crate) fn read(world: &World) -> Result<Addons> {
 /// # Errors
 /// If the image's manifest cannot be read.
 pub(crate) fn applier(world: &World, bootstrap: &Bootstrap) -> Result<Applier> {
-    let file = world.in_run(RUN_MANIFEST);
-    let about = || format!("reading {}", file.display());
-    let text = fs::read_to_string(&file).with_context(about)?;
-    let manifest = Manifest::parse(&text).map_err(anyhow::Error::msg);
-    let manifest = manifest.with_context(about)?;
+    let manifest = this_boot::manifest(world)?;
     Ok(Applier {
         node: bootstrap.object.config.init.node_registration.name.clone(),
         image: Image {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
@@ -11,10 +12,13 @@ use cluster::duration::{self, time_after};
 use cluster::kubeconfigs::{self, kubeconfigs};
 use cluster::pki::Renewal;
 use cluster::pki::life::Life;
+use image::kubelet::{KUBECONFIG, UNIT};
+use linux::programs::{self, Programs};
 use linux::world::World;
 use serde::Serialize;
 
 use crate::control_plane;
+use crate::journal::Journal;
 use crate::object::{self, Bootstrap};
 use crate::upload_command::{Options, upload};
 
@@ -23,8 +27,14 @@ pub(crate) const COMMAND: &str = "certs";
 /// Its line in the usage.
 pub(crate) const DESCRIPTION: &str = "[--json | renew [--all] [--dry-run] | upload [--certificate-key KEY] [--json] [--dry-run]]: this \
      control plane's certificates and when they end; upload: the shared keys for further control planes";
-/// The kubelet's own certificate, which it renews itself.
-const KUBELET: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+/// The kubelet's own certificates, which it renews itself: the client's and the server's.
+const KUBELET: [&str; 2] = [
+    "/var/lib/kubelet/pki/kubelet-client-current.pem",
+    "/var/lib/kubelet/pki/kubelet-server-current.pem",
+];
+const SYSTEMCTL: &str = "/usr/bin/systemctl";
+/// The state of a certificate that a clock left that was ahead.
+const NOT_YET: &str = "not valid yet";
 /// Seconds of a day.
 const DAY: i64 = 24 * 3600;
 
@@ -84,19 +94,66 @@ pub(crate) fn command(program: &str, options: &[&str]) -> Option<ExitCode> {
     })
 }
 
-/// Makes those anew that end soon, if this node is a control plane.
+/// Makes those anew that end soon, if this node is a control plane that has been begun. The clock may have been set on by years, or
+/// back: then the kubelet, whose own ones it would find out about too late or never, is started anew without them.
 ///
 /// # Errors
-/// As [`control_plane::renew`].
+/// As [`control_plane::renew`], and if systemd does not answer.
 pub(crate) fn run(world: &World) -> Result<()> {
-    match object::read(world, Duration::ZERO)? {
-        Some(bootstrap) if bootstrap.object.join.is_none() => {
-            let text = renewed(world, &bootstrap, Renewal::Soon, false)?;
-            tracing::info!("{}", text.trim());
+    let bootstrap = match object::read(world, Duration::ZERO)? {
+        Some(bootstrap) if bootstrap.object.join.is_none() => bootstrap,
+        _ => {
+            tracing::info!("no certificates to renew on this node");
+            return Ok(());
         }
-        _ => tracing::info!("no certificates to renew on this node"),
+    };
+    // A clock is often set while the first boot goes on.
+    if Journal::read(world)?.is_none_or(|journal| journal.authority.is_none()) {
+        tracing::info!("this control plane is not finished: there is nothing to renew");
+        return Ok(());
+    }
+    let text = renewed(world, &bootstrap, Renewal::Soon, false)?;
+    tracing::info!("{}", text.trim());
+    if withdraw_kubelets(world, seconds(SystemTime::now())?)? {
+        let programs = Programs::of_host(Arc::new(World::real()));
+        let restart = ["--no-block", "try-restart", UNIT];
+        programs::succeed(&programs, SYSTEMCTL, &restart)?;
     }
     Ok(())
+}
+
+/// Removes the kubelet's own certificates if one is not valid at this time, and says whether it did: the kubelet then asks for
+/// others by what its kubeconfig holds. One whose kubeconfig names files has nothing else to ask with, and keeps them.
+fn withdraw_kubelets(world: &World, now: i64) -> Result<bool> {
+    let read = |path: &str| fs::read_to_string(world.in_initrd(path)).ok();
+    let kubeconfig = read(KUBECONFIG).and_then(|text| kubeconfigs::read(&text));
+    let own = kubeconfig.and_then(|given| given.certificate);
+    let can_ask = own.and_then(|text| Life::of_pem(&text));
+    if !can_ask.is_some_and(|life| life.is_valid(now)) {
+        return Ok(false);
+    }
+    let mut withdrawn = false;
+    for path in KUBELET {
+        let life = read(path).and_then(|text| Life::of_pem(&text));
+        if life.is_none_or(|life| life.is_valid(now)) {
+            continue;
+        }
+        let file = world.in_initrd(path);
+        fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
+        tracing::warn!(
+            "{path} is not valid at this time: the kubelet is started anew and asks for another one"
+        );
+        withdrawn = true;
+    }
+    Ok(withdrawn)
+}
+
+/// Seconds since 1970.
+fn seconds(time: SystemTime) -> Result<i64> {
+    let since = time
+        .duration_since(UNIX_EPOCH)
+        .context("the clock is before 1970")?;
+    Ok(i64::try_from(since.as_secs())?)
 }
 
 fn bootstrap(world: &World) -> Result<Bootstrap> {
@@ -142,7 +199,7 @@ fn check(world: &World, json: bool) -> Result<(String, bool)> {
     let rows = rows(world, &bootstrap, SystemTime::now())?;
     let well = rows
         .iter()
-        .all(|row| row.days.is_some_and(|days| days >= 0));
+        .all(|row| row.state != NOT_YET && row.days.is_some_and(|days| days >= 0));
     let text = match json {
         true => serde_json::to_string(&rows).context("writing the table as JSON")? + "\n",
         false => rows.iter().map(line).collect(),
@@ -163,10 +220,7 @@ fn line(row: &Row) -> String {
 
 fn rows(world: &World, bootstrap: &Bootstrap, now: SystemTime) -> Result<Vec<Row>> {
     let config = &bootstrap.object.config;
-    let since = now
-        .duration_since(UNIX_EPOCH)
-        .context("the clock is before 1970")?;
-    let now = i64::try_from(since.as_secs())?;
+    let now = seconds(now)?;
     let read = |path: &str| fs::read_to_string(world.in_initrd(path)).ok();
     let folder = &config.cluster.certificates_dir;
     let mut rows = Vec::new();
@@ -176,7 +230,7 @@ fn rows(world: &World, bootstrap: &Bootstrap, now: SystemTime) -> Result<Vec<Row
         let of_authority = made.certificate.usage == cluster::certs::Usage::Authority;
         let state = match of_authority {
             true => "an authority: never renewed by itself",
-            false => state(life, now),
+            false => state(life, now, made.certificate.validity),
         };
         rows.push(row(path, made.certificate.issuer.name(), life, now, state));
     }
@@ -190,29 +244,28 @@ fn rows(world: &World, bootstrap: &Bootstrap, now: SystemTime) -> Result<Vec<Row
         match given.certificate {
             Some(text) => {
                 let life = Life::of_pem(&text);
-                rows.push(row(path, authority, life, now, state(life, now)));
+                let state = state(life, now, kubeconfig.certificate.validity);
+                rows.push(row(path, authority, life, now, state));
             }
             None => tracing::debug!("{path} names files"),
         }
     }
-    if let Some(text) = read(KUBELET) {
-        let life = Life::of_pem(&text);
-        rows.push(row(
-            KUBELET.to_owned(),
-            "kubernetes",
-            life,
-            now,
-            "renewed by the kubelet",
-        ));
+    for path in KUBELET {
+        if let Some(text) = read(path) {
+            let state = "renewed by the kubelet";
+            let life = Life::of_pem(&text);
+            rows.push(row(path.to_owned(), "kubernetes", life, now, state));
+        }
     }
     Ok(rows)
 }
 
-fn state(life: Option<Life>, now: i64) -> &'static str {
+fn state(life: Option<Life>, now: i64, validity: duration::Duration) -> &'static str {
     match life {
         None => "missing",
-        Some(life) if !life.lasts(now, Renewal::Ended) => "ended",
-        Some(life) if !life.lasts(now, Renewal::Soon) => "renewed within a day",
+        Some(life) if life.begins > now => NOT_YET,
+        Some(life) if !life.lasts(now, Renewal::Ended, validity) => "ended",
+        Some(life) if !life.lasts(now, Renewal::Soon, validity) => "renewed within a day",
         Some(_) => "valid",
     }
 }

@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
 use cluster::certs::{Authority, KeyKind, certificates};
@@ -29,6 +29,7 @@ use sha2::{Digest as _, Sha256};
 use crate::cni;
 use crate::journal::Journal;
 use crate::object::Bootstrap;
+use crate::this_boot;
 
 /// The kubeconfig of a cluster's first moments, below `/etc/kubernetes`.
 const FIRST: &str = "super-admin.conf";
@@ -222,12 +223,20 @@ fn keys(
         certificates: &certificates(config),
         kubeconfigs: &kubeconfigs,
         renewal,
+        since: Some(built(world)?),
     };
     let files = pki::complete(wanted, SystemTime::now(), progress, &there)?;
     for file in files.iter().filter(|_| progress == Progress::Done) {
         tracing::info!("{} is made anew", file.path);
     }
     Ok(files)
+}
+
+/// The image's time, which has passed: the clock of a machine may be wrong by years when it makes its certificates.
+fn built(world: &World) -> Result<SystemTime> {
+    let since = Duration::from_secs(this_boot::manifest(world)?.epoch);
+    let built = SystemTime::UNIX_EPOCH.checked_add(since);
+    built.context("the image's time is beyond what this system counts")
 }
 
 /// Refuses to begin where another cluster is.
@@ -348,10 +357,8 @@ pub(crate) fn write(world: &World, path: &str, text: &str, mode: u32) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-    use std::time::Duration;
-
     use image::paths::RUN_ETCD_GATE;
+    use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
     use crate::journal;

@@ -12,15 +12,14 @@ use cluster::report::Report;
 use image::kubelet::{
     MOUNTS, RUNTIME_SOCKET, SHUTDOWN_CRITICAL_SECONDS, SHUTDOWN_GRACE_SECONDS, UNIT,
 };
-use image::manifest::Manifest;
 use image::node::EtcdGate;
-use image::paths::{
-    CLUSTER, HOSTNAME, KUBEADM_CONFIG, RESOLV_CONF, RUN_ETCD_GATE, RUN_MANIFEST, VAR_LINKS,
-};
+use image::paths::{CLUSTER, HOSTNAME, KUBEADM_CONFIG, RESOLV_CONF, RUN_ETCD_GATE, VAR_LINKS};
 use linux::atomic_file;
 use linux::waiter::Waiter;
 use linux::world::World;
 use serde_json::{Map, Value, json};
+
+use crate::this_boot;
 
 /// How long a machine whose object names no address may be without a default route.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -129,11 +128,7 @@ fn role(world: &World) -> Result<Role> {
 
 /// What the image brings, by its manifest.
 fn image(world: &World) -> Result<Image> {
-    let file = world.in_run(RUN_MANIFEST);
-    let about = || format!("reading {}", file.display());
-    let text = fs::read_to_string(&file).with_context(about)?;
-    let manifest = Manifest::parse(&text).map_err(anyhow::Error::msg);
-    let kubernetes = manifest.with_context(about)?.kubernetes;
+    let kubernetes = this_boot::manifest(world)?.kubernetes;
     let (version, images) = kubernetes.map_or_else(Default::default, |kubernetes| {
         (kubernetes.version, kubernetes.images)
     });

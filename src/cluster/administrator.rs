@@ -32,6 +32,7 @@ pub fn kubeconfig(
         certificates: &authorities,
         kubeconfigs: &[admin(file, server)?],
         renewal: Renewal::Ended,
+        since: None,
     };
     let there = |path: &str| {
         let below = path.strip_prefix(folder.as_str())?.trim_start_matches('/');

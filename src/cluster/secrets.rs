@@ -59,6 +59,7 @@ impl Secrets {
             certificates: &authorities,
             kubeconfigs: &[],
             renewal: Renewal::Ended,
+            since: None,
         };
         let files = pki::make(wanted, now)?.into_iter();
         let below = |path: String| {

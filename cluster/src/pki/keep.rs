@@ -119,7 +119,8 @@ impl Maker<'_> {
         // A curve that is not read here (P-521) was another program's choice, and is kept.
         let unread = key.contains("BEGIN EC PRIVATE KEY");
         let own = private_key::read(key).map_or(unread, |key| fits(&key, &found));
-        let lasts = Life::of(&found).lasts(self.now.unix_timestamp(), self.renewal);
+        let (now, validity) = (self.now.unix_timestamp(), wanted.validity);
+        let lasts = Life::of(&found).lasts(now, self.renewal, validity);
         Ok(own && lasts && describes(&found, wanted))
     }
 

@@ -4,6 +4,10 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::pem::{Pem, parse_x509_pem};
 
 use super::Renewal;
+use crate::duration::Duration;
+
+/// Nanoseconds of a second.
+const SECOND: i64 = 1_000_000_000;
 
 /// The first part of a text in PEM.
 pub(super) fn pem(text: &str) -> Option<Pem> {
@@ -40,13 +44,21 @@ impl Life {
         }
     }
 
-    /// Whether it is kept at this time.
+    /// Whether it is valid at this time.
     #[must_use]
-    pub fn lasts(&self, now: i64, renewal: Renewal) -> bool {
+    pub const fn is_valid(&self, now: i64) -> bool {
+        self.begins <= now && now < self.ends
+    }
+
+    /// Whether it is kept at this time. `validity` is how long a new one is valid: one that is valid since long before it was
+    /// made ([`super::Wanted::since`]) has no longer life for that.
+    #[must_use]
+    pub fn lasts(&self, now: i64, renewal: Renewal, validity: Duration) -> bool {
         let left = self.ends.saturating_sub(now);
+        let life = self.ends.saturating_sub(self.begins);
         match renewal {
             Renewal::Ended => left > 0,
-            Renewal::Soon => left > self.ends.saturating_sub(self.begins) / 3,
+            Renewal::Soon => self.is_valid(now) && left > life.min(validity.0 / SECOND) / 3,
             Renewal::All => false,
         }
     }
@@ -62,17 +74,26 @@ mod tests {
             begins: 1000,
             ends: 4000,
         };
+        let validity = Duration(3000 * SECOND);
         for (now, ended, soon) in [
+            (999, true, false),
             (1000, true, true),
             (2999, true, true),
             (3000, true, false),
             (3999, true, false),
             (4000, false, false),
         ] {
-            assert_eq!(life.lasts(now, Renewal::Ended), ended, "{now}");
-            assert_eq!(life.lasts(now, Renewal::Soon), soon, "{now}");
-            assert!(!life.lasts(now, Renewal::All));
+            assert_eq!(life.lasts(now, Renewal::Ended, validity), ended, "{now}");
+            assert_eq!(life.lasts(now, Renewal::Soon, validity), soon, "{now}");
+            assert!(!life.lasts(now, Renewal::All, validity));
         }
+        // Made at 1000 with a life of 3000, and valid since long before.
+        let life = Life {
+            begins: -90_000,
+            ..life
+        };
+        assert!(life.lasts(2999, Renewal::Soon, validity));
+        assert!(!life.lasts(3000, Renewal::Soon, validity));
         assert_eq!(Life::of_pem("no certificate"), None);
     }
 }

@@ -137,6 +137,69 @@ fn the_end_of_each_certificate_is_shown() {
     );
 }
 
+/// What this node makes is valid since the image's time, whatever its clock said.
+#[test]
+fn certificates_begin_with_the_image() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, _) = finished(folder.path());
+    let epoch = crate::this_boot::manifest(&world).unwrap().epoch;
+    for file in ["ca.crt", "apiserver.crt", "etcd/peer.crt"] {
+        let life = Life::of_pem(&text(&world, &format!("/etc/kubernetes/pki/{file}"))).unwrap();
+        assert_eq!(u64::try_from(life.begins), Ok(epoch), "{file}");
+    }
+}
+
+/// The clock is set on beyond the end of the kubelet's certificate, or back before its beginning.
+#[test]
+fn a_kubelets_certificate_of_another_time_is_withdrawn_if_it_can_ask_for_another_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, _) = finished(folder.path());
+    let now = seconds(SystemTime::now()).unwrap();
+    let kubelets = KUBELET.map(|path| world.in_initrd(path));
+    assert!(!withdraw_kubelets(&world, now).unwrap());
+    let life = Life::of_pem(&text(&world, "/etc/kubernetes/pki/ca.crt")).unwrap();
+    // Ends before those that the authority signs.
+    let short =
+        "name = \"blue\"\n[node]\naddress = \"10.0.0.7\"\n[certificates]\nvalidity = \"24h\"\n";
+    let other = tempfile::tempdir().unwrap();
+    let brief = machine(other.path(), short);
+    let of_brief = object::read(&brief, Duration::ZERO).unwrap().unwrap();
+    control_plane::prepare(&brief, &of_brief).unwrap();
+    let certificate = text(&brief, "/etc/kubernetes/pki/apiserver-kubelet-client.crt");
+    let two_days = now + 2 * DAY;
+    for kubelet in &kubelets {
+        put(kubelet, &certificate);
+    }
+    assert!(!withdraw_kubelets(&world, now).unwrap());
+    assert!(withdraw_kubelets(&world, two_days).unwrap());
+    assert!(kubelets.iter().all(|file| !file.exists()));
+    assert!(!withdraw_kubelets(&world, two_days).unwrap());
+    // Nothing to ask with: not valid itself, or another program's, which names files.
+    put(&kubelets[0], &certificate);
+    assert!(!withdraw_kubelets(&world, life.begins - 1).unwrap());
+    let kubeconfig = text(&world, KUBECONFIG);
+    let embedded = kubeconfig
+        .lines()
+        .find(|line| line.contains("client-certificate-data"))
+        .unwrap();
+    let named = kubeconfig.replace(
+        embedded,
+        "    client-certificate: /var/lib/kubelet/pki/a.pem",
+    );
+    put(&world.in_initrd(KUBECONFIG), &named);
+    assert!(!withdraw_kubelets(&world, two_days).unwrap());
+    assert!(kubelets[0].exists());
+}
+
+/// What the timer starts while the first boot goes on changes nothing.
+#[test]
+fn a_control_plane_that_is_not_finished_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = machine(folder.path(), OBJECT);
+    run(&world).unwrap();
+    assert!(!world.in_initrd("/etc/kubernetes/pki").exists());
+}
+
 #[test]
 fn without_the_authoritys_key_nothing_is_renewed() {
     let folder = tempfile::tempdir().unwrap();

@@ -45,6 +45,14 @@ subnet=$(kubectl get nodes -o jsonpath='{.items[0].spec.podCIDR}')
 address=$(kubectl get pod probe -o jsonpath='{.status.podIP}')
 [[ -n $address && ${address%.*} == "${subnet%.*}" ]] && echo inside || echo "$address is not of $subnet"
 "#;
+/// Removes the pod at once: it has nothing to finish.
+const DELETE: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf delete pod probe --now";
+/// Waits until the kubelet has said in the year of the node's clock that the node is Ready.
+const SEEN_THIS_YEAR: &str = r#"
+export KUBECONFIG=/etc/kubernetes/admin.conf
+condition='{.items[0].status.conditions[?(@.type=="Ready")].'
+until [[ $(kubectl get nodes -o jsonpath="${condition}status}/${condition}lastHeartbeatTime}") == "True/$(date -u +%Y)"* ]]; do sleep 2; done
+"#;
 /// How many static pods were started ahead of the kubelet, and how often etcd and the API server were started on a first boot: with
 /// systemd's control groups the kubelet ends what is not in the group that it expects.
 const TAKEN_OVER: &str = r#"
@@ -80,6 +88,44 @@ pub(crate) fn a_cluster_object_makes_a_ready_control_plane(lab: &mut Lab) -> Res
     wait_ready(&running).context("after a reboot")?;
     expect(&running, IDENTITY, &identity)?;
     expect(&running, RUNNING, "inside").context("after a reboot")
+}
+
+/// The clock of a running control plane is set on by two years, when all of its certificates have ended, and back again, when
+/// those that others made in the meantime are not valid yet: each time the node is Ready by its new clock, and starts a pod.
+pub(crate) fn a_clock_that_is_set_by_two_years_leaves_the_cluster_ready(
+    lab: &mut Lab,
+) -> Result<()> {
+    let node = lab.node()?;
+    let options = BootOptions {
+        config: Some(config()),
+        ..BootOptions::default()
+    };
+    let running = lab.boot(&node, &options)?;
+    wait_ready(&running)?;
+    running.run_within(POD, timeouts::READY)?;
+    expect(&running, RUNNING, "inside")?;
+    for by in ["2 years", "2 years ago"] {
+        running.run(&format!("date -s \"$(date -d '{by}' -Iseconds)\""))?;
+        let said = running.run_within(SEEN_THIS_YEAR, timeouts::READY + timeouts::READY);
+        said.with_context(|| format!("the node {by}: {}", journal(&running)))?;
+        let anew = format!("{DELETE}\n{POD}");
+        let made = running.run_within(&anew, timeouts::READY);
+        made.with_context(|| format!("a pod {by}: {}", journal(&running)))?;
+        expect(&running, RUNNING, "inside").with_context(|| by.to_owned())?;
+        // No certificate has ended, and none is not valid yet.
+        running.run("/usr/lib/slipway/slipway-node certs")?;
+        expect(&running, "systemctl list-units --failed -q --no-legend", "")?;
+    }
+    Ok(())
+}
+
+/// The end of the journal of what renews.
+fn journal(running: &Running) -> String {
+    let units =
+        "journalctl -b --no-pager -o short-monotonic -u slipway-certs -u kubelet | tail -n 60";
+    running
+        .ask(units)
+        .map_or_else(|error| error.to_string(), |answer| answer.output)
 }
 
 /// The config with the cluster object.
