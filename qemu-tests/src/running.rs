@@ -9,10 +9,19 @@ use image::report::{HANDOFF_LINE, LINE};
 use slipway::vm::agent::{Agent, Answer, PORT, Secret};
 use slipway::vm::channel::Waited;
 use slipway::vm::disks::Node;
-use slipway::vm::machine::files;
+use slipway::vm::machine::{EMULATED, files};
 use slipway::vm::process::Vm;
 
 use crate::timeouts;
+
+/// A kernel's command line without the options that an emulated machine adds at its end.
+#[must_use]
+pub fn of_image(cmdline: &str) -> &str {
+    let cmdline = cmdline.trim_end();
+    cmdline
+        .strip_suffix(EMULATED)
+        .map_or(cmdline, str::trim_end)
+}
 
 /// Script that checks whether a control plane is healthy: exit code 0 if it is.
 pub const HEALTH: &str = slipway::vm::demo::HEALTH;

@@ -30,8 +30,8 @@ pub const OVMF_VARS: &str = "usr/share/OVMF/OVMF_VARS_4M.fd";
 /// Kernel options that make virtual time repeatable: no random layout, no measured loop and clock speeds.
 pub const REPEATABLE: &str = "nokaslr lpj=4000000 tsc=reliable";
 
-/// The processor of an emulated machine: all that QEMU emulates, but for what says that copying and clearing by `rep movsb` and `rep stosb` is
-/// fast. Emulated they move one byte at a time, and a kernel that is told so clears each page with them.
+/// The processor of an emulated machine: all that QEMU emulates, without the flags by which a kernel copies and clears pages with
+/// `rep movsb` and `rep stosb`. QEMU executes these one byte at a time.
 pub const EMULATED_CPU: &str = "max,-erms,-fsrm,-fzrm,-fsrs,-fsrc";
 /// Kernel options of an emulated machine. Sleeps end at the next tick: each otherwise sets the local APIC's timer and is interrupted by
 /// it, every one of these is an access to an emulated device below the lock of all of QEMU, and programs in Go sleep for microseconds all

@@ -12,7 +12,7 @@ use qemu_tests::full_fat::FullFat;
 use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::random::{self, Random};
 use qemu_tests::runner::note;
-use qemu_tests::running::Running;
+use qemu_tests::running::{Running, of_image};
 use qemu_tests::timeouts;
 use qemu_tests::write_log::Writes;
 use serde_json::json;
@@ -72,7 +72,10 @@ pub(crate) fn a_full_esp_is_named_and_the_node_keeps_booting(lab: &mut Lab) -> R
     running.wait_handoff(timeouts::HANDOFF)?;
     running.wait_agent()?;
     let cmdline = running.run("cat /proc/cmdline")?;
-    ensure!(cmdline.contains(WORD), "the command line is {cmdline:?}");
+    ensure!(
+        of_image(&cmdline).ends_with(WORD),
+        "the command line is {cmdline:?}"
+    );
     // It waits for the static pods.
     running.run_within("/usr/lib/slipway/slipway-node bless", timeouts::AGENT)?;
     running.power_off()?;
@@ -144,7 +147,10 @@ fn completes(
     running.wait_agent()?;
     let cmdline = running.run("cat /proc/cmdline; sync")?;
     running.vm.pull_plug();
-    ensure!(cmdline.contains(WORD), "the command line is {cmdline:?}");
+    ensure!(
+        of_image(&cmdline).ends_with(WORD),
+        "the command line is {cmdline:?}"
+    );
     let (mut files, _) = esp(file)?;
     let addon = files.remove(addon::PATH);
     let words = addon.as_deref().and_then(addon::words);

@@ -9,6 +9,7 @@ use image::paths::ETC_UPPER;
 use image::report::{HANDOFF_LINE, Handoff, LINE};
 use qemu_tests::disk_content::dump;
 use qemu_tests::lab::{BootOptions, Lab};
+use qemu_tests::running::of_image;
 use qemu_tests::timeouts;
 use serde_json::{Value, json};
 use slipway::vm::agent::data_url;
@@ -236,7 +237,7 @@ pub(crate) fn kernel_arguments_take_one_reboot(lab: &mut Lab) -> Result<()> {
         running.wait_agent()?;
         let cmdline = running.run("cat /proc/cmdline")?;
         ensure!(
-            cmdline.contains(WORDS),
+            of_image(&cmdline).ends_with(WORDS),
             "the {boot} boot's command line is {cmdline:?}"
         );
         let modules = running.run(
