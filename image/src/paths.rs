@@ -140,6 +140,8 @@ pub const HOSTNAME: &str = "/etc/hostname";
 pub const SLIPWAY: &str = "/usr/lib/slipway";
 /// What the init executes at the handoff.
 pub const INIT: &core::ffi::CStr = c"/sbin/init";
+/// systemd's command. It is there: it is the normal init's.
+pub const SYSTEMCTL: &str = "/usr/bin/systemctl";
 /// `slipway-node` in the root: the commands that units run after the handoff.
 pub const NODE_PROGRAM: &str = "/usr/lib/slipway/slipway-node";
 /// The unit that shows the node's status on the consoles.

@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
+use image::paths::SYSTEMCTL;
 use image::timeline::{SYSTEMD, Span};
 use linux::programs::{self, Programs};
-
-/// systemd's command. It is there: it is the normal init's.
-const SYSTEMCTL: &str = "/usr/bin/systemctl";
 
 /// When systemd itself did what, µs of `CLOCK_MONOTONIC`; 0 if it has not (org.freedesktop.systemd1(5)).
 const STARTED: &str = "UserspaceTimestampMonotonic";

@@ -13,6 +13,7 @@ use cluster::kubeconfigs::{self, kubeconfigs};
 use cluster::pki::Renewal;
 use cluster::pki::life::Life;
 use image::kubelet::{KUBECONFIG, UNIT};
+use image::paths::SYSTEMCTL;
 use linux::programs::{self, Programs};
 use linux::world::World;
 use serde::Serialize;
@@ -32,7 +33,6 @@ const KUBELET: [&str; 2] = [
     "/var/lib/kubelet/pki/kubelet-client-current.pem",
     "/var/lib/kubelet/pki/kubelet-server-current.pem",
 ];
-const SYSTEMCTL: &str = "/usr/bin/systemctl";
 /// The state of a certificate that a clock left that was ahead.
 const NOT_YET: &str = "not valid yet";
 /// Seconds of a day.

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use image::container_lint::{self, Broken};
-use image::kubelet::{CONTAINER, KUBELET_COMMAND, LINT_COMMAND, STATE};
+use image::kubelet::{CONTAINER, CRUN_RECORDS, KUBELET_COMMAND, LINT_COMMAND, STATE};
 use image::paths::{BUNDLE_FILE, RUN_KUBELET_BUNDLE};
 use image::runtime_spec::Spec;
 use linux::mount::{self, Entry as Mount};
@@ -19,8 +19,6 @@ use serde_json::{Value, json};
 /// Its line in the usage.
 pub(crate) const DESCRIPTION: &str = "lint [--json] [FILE]: holds the kubelet's container, its bundle and its mounts, or the spec in FILE against the rules; \
      exit code 1 if one is broken";
-/// crun's record of the container (its folder of states is `/run/crun`).
-const RECORD: &str = "/run/crun";
 
 /// Runs the command with its options; none for others.
 pub(crate) fn command(program: &str, options: &[&str]) -> Option<ExitCode> {
@@ -133,7 +131,7 @@ fn spec(file: &Path) -> Result<Vec<Broken>> {
 
 /// The first process of the container, by the record of its runtime.
 fn process(world: &World) -> Result<u32> {
-    let file = world.in_run(RECORD).join(CONTAINER).join("status");
+    let file = world.in_run(CRUN_RECORDS).join(CONTAINER).join("status");
     let about = || format!("reading {}", file.display());
     let text = fs::read(&file).with_context(about)?;
     let record: Value = serde_json::from_slice(&text).with_context(about)?;
