@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use image::report::{HANDOFF_LINE, LINE};
-use slipway::vm::agent::{Agent, Answer, PORT, Secret};
+use slipway::vm::agent::{Agent, Answer, PORT, Secret, listens, until};
 use slipway::vm::channel::Waited;
 use slipway::vm::disks::Node;
 use slipway::vm::machine::{EMULATED, files};
@@ -25,6 +25,9 @@ pub fn of_image(cmdline: &str) -> &str {
 
 /// Script that checks whether a control plane is healthy: exit code 0 if it is.
 pub const HEALTH: &str = slipway::vm::demo::HEALTH;
+
+/// The port of the etcd that [`HEALTH`] asks.
+const ETCD_PORT: u16 = 2379;
 
 /// Switches a node off. The answer is sent before systemd stops the agent. A systemd-networkd whose start is interrupted
 /// would wait a minute and a half for a bus that is not there yet, so it is killed.
@@ -66,6 +69,13 @@ impl Running {
     /// If it does not in time.
     pub fn wait_services(&self) -> Result<()> {
         self.wait_agent()?;
+        // The bus's socket is one of the last things that the target has; an image without it is asked for the target alone.
+        let socket = until(
+            "[[ -S /run/dbus/system_bus_socket ]]",
+            timeouts::QUESTION / 4,
+            ":",
+        );
+        self.ask(&socket)?;
         let script = "until systemctl -q is-active basic.target; do sleep 0.3; done";
         self.run_within(script, timeouts::AGENT).map(drop)
     }
@@ -166,14 +176,16 @@ impl Running {
     /// # Errors
     /// The output of the last check when the timeout is over.
     pub fn wait_healthy(&self) -> Result<String> {
-        let until = Instant::now() + timeouts::HEALTHY;
+        let end = Instant::now() + timeouts::HEALTHY;
+        let look = until(&listens(ETCD_PORT), timeouts::QUESTION / 4, ":");
         loop {
+            self.ask(&look)?;
             let answer = self.ask(HEALTH)?;
             if answer.code == 0 {
                 return Ok(answer.output);
             }
             ensure!(
-                Instant::now() < until,
+                Instant::now() < end,
                 "not healthy within {} s:\n{}",
                 timeouts::HEALTHY.as_secs(),
                 answer.output

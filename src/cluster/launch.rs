@@ -15,7 +15,7 @@ use super::secrets::Secrets;
 use crate::host::atomic_file;
 use crate::install::tools::Tools;
 use crate::vm::accel;
-use crate::vm::agent::{Agent, PORT, Secret};
+use crate::vm::agent::{Agent, Answer, PORT, Secret};
 use crate::vm::disks::Node;
 use crate::vm::hub::{Hub, Peer};
 use crate::vm::machine::{Accel, Forward};
@@ -65,11 +65,19 @@ impl Running {
     /// # Errors
     /// If the node does not answer.
     pub(crate) fn ask(&self, script: &str) -> Result<Option<String>> {
-        let agent = Agent::new(self.vm.port(PORT)?, &self.secret);
-        let answer = agent
-            .ask(script, QUESTION)
-            .with_context(|| format!("asking the node {}", self.member.name))?;
+        let answer = self.answer(script)?;
         Ok((answer.code == 0).then_some(answer.output))
+    }
+
+    /// The same, whether it succeeds or not.
+    ///
+    /// # Errors
+    /// If the node does not answer.
+    pub(crate) fn answer(&self, script: &str) -> Result<Answer> {
+        let agent = Agent::new(self.vm.port(PORT)?, &self.secret);
+        agent
+            .ask(script, QUESTION)
+            .with_context(|| format!("asking the node {}", self.member.name))
     }
 }
 

@@ -15,7 +15,7 @@ use super::machines::{self, Member};
 use super::state::{Folder, State};
 use crate::host::atomic_file;
 use crate::host::session::Session;
-use crate::vm::agent::{self, Agent, PORT};
+use crate::vm::agent::{self, Agent, PORT, is_ready};
 
 /// From power-on to all nodes Ready, for each node: software emulation on a loaded host.
 const READY: Duration = Duration::from_secs(600);
@@ -23,6 +23,10 @@ const READY: Duration = Duration::from_secs(600);
 const AGENT: Duration = Duration::from_secs(480);
 /// How often the nodes are asked.
 const ASK_EVERY: Duration = Duration::from_secs(2);
+/// How long a question waits in a node that is not Ready.
+const LOOK: Duration = Duration::from_secs(2);
+/// What a node waits for that does not say it.
+const NOT_READY: &str = "not Ready";
 /// How long the nodes may take to power off.
 const POWER_OFF: Duration = Duration::from_secs(15);
 /// Nodes, as the API server knows them.
@@ -224,25 +228,29 @@ fn wait_agents(session: &Session, running: &mut [Running]) -> Result<()> {
     Ok(())
 }
 
-/// What the nodes wait for; empty when all are Ready.
+/// What the nodes that are not Ready wait for; nothing once all are. The API server is asked once the bring-up of each has seen its
+/// node Ready: `kubectl` takes seconds of an emulated processor.
 fn waits(running: &[Running]) -> Result<String> {
-    let first = running.first().context("a cluster without machines")?;
-    // A loaded node may not answer in time; it is asked again, and the deadline of all counts.
-    let answer = first.ask(&agent::kubectl(NODES)).unwrap_or_default();
-    let ready = answer.map(|text| ready(&text)).unwrap_or_default();
+    let status = format!("{NODE_PROGRAM} status --json");
+    let look = agent::until(&is_ready(), LOOK, &status);
     let mut lines = Vec::new();
     for machine in running {
-        let name = &machine.member.name;
-        if !ready.contains(name) {
-            let status = machine
-                .ask(&format!("{NODE_PROGRAM} status --json"))
-                .unwrap_or_default()
-                .and_then(|text| waits_for(&text));
-            lines.push(format!(
-                "{name}: {}",
-                status.as_deref().unwrap_or("not Ready")
-            ));
+        // A loaded node may not answer in time; it is asked again, and the deadline of all counts.
+        let answer = machine.answer(&look);
+        if answer.as_ref().is_ok_and(|answer| answer.code == 0) {
+            continue;
         }
+        let status = answer.ok().and_then(|answer| waits_for(&answer.output));
+        let status = status.unwrap_or_else(|| NOT_READY.to_owned());
+        lines.push(format!("{}: {status}", machine.member.name));
+    }
+    if lines.is_empty() {
+        let first = running.first().context("a cluster without machines")?;
+        let list = first.ask(&agent::kubectl(NODES)).unwrap_or_default();
+        let ready = list.map(|text| ready(&text)).unwrap_or_default();
+        let names = running.iter().map(|machine| &machine.member.name);
+        let others = names.filter(|name| !ready.contains(name));
+        lines.extend(others.map(|name| format!("{name}: {NOT_READY}")));
     }
     Ok(lines.join("; "))
 }

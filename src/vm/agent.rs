@@ -13,6 +13,8 @@ use anyhow::{Context, Result, bail};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
 use data_encoding::HEXLOWER;
 use image::kubelet::ADMIN_KUBECONFIG;
+use image::paths::RUN_CLUSTER_STEPS;
+use image::timeline::READY;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -22,6 +24,8 @@ use super::channel::{Channel, Waited};
 pub const PORT: &str = "slipway.verdict";
 /// The agent's unit.
 pub const UNIT: &str = "slipway-agent.service";
+/// How often [`until`] looks.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// The agent's first message, followed by the boot's id.
 const HELLO: &str = "hello ";
 
@@ -118,6 +122,37 @@ done
             "systemd": { "units": [{ "name": UNIT, "enabled": true, "contents": start.unit() }]},
         })
     }
+}
+
+/// A script that waits in the guest until a condition of bash's own holds. If it does not within this time, the script says what
+/// `otherwise` prints, and ends with 1.
+///
+/// Each program that is started for a look takes a tenth of a second and more of an emulated processor, from the boot that is waited
+/// for. The condition starts none.
+#[must_use]
+pub fn until(condition: &str, patience: Duration, otherwise: &str) -> String {
+    let looks = patience.as_millis() / LOOK_EVERY.as_millis();
+    format!(
+        "exec 9<> <(:)
+for ((look = 0; look < {looks}; look++)); do
+  {{ {condition}; }} 2>/dev/null && exit 0
+  read -rt 0.2 -u 9
+done
+{{ {otherwise}; }} 2>/dev/null
+exit 1"
+    )
+}
+
+/// Condition of bash's that the kubelet and etcd listen, etcd on this port: until then a check of their health would take their time.
+#[must_use]
+pub fn listens(etcd: u16) -> String {
+    format!("exec 3<>/dev/tcp/127.0.0.1/10248 && exec 3<>/dev/tcp/127.0.0.1/{etcd}")
+}
+
+/// Condition of bash's that the bring-up of this boot has seen the node Ready.
+#[must_use]
+pub fn is_ready() -> String {
+    format!("read -rd '' steps <{RUN_CLUSTER_STEPS}; [[ $steps == *'\"{READY}\"'* ]]")
 }
 
 /// Bytes as a `data:` URL, with every byte but letters and digits escaped (RFC 2397).

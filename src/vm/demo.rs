@@ -9,6 +9,7 @@ use image::paths;
 use image::report::{HANDOFF_LINE, LINE};
 use serde::Serialize;
 
+use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::install::tools::Tools;
 use crate::vm::accel;
@@ -97,6 +98,11 @@ say wal "$wal"
 [[ -n $wal ]]
 "#;
 
+/// The port at which etcd talks to strangers, in a cluster.
+const ETCD_PORT: u16 = 2381;
+/// How long one question waits in the guest: then the progress shows what is waited for.
+const LOOK: Duration = Duration::from_secs(2);
+
 /// Checks that the node is Ready in its cluster, which its unit waits for.
 const NODE: &str = r#"
 unit=$(systemctl show -P ActiveState slipway-cluster.service)/$(systemctl show -P SubState slipway-cluster.service)
@@ -110,7 +116,7 @@ const PODS: &str = "get nodes,pods -A";
 
 /// [`HEALTH`] of a node of a cluster: its etcd talks to strangers on another port only.
 fn health_in_a_cluster() -> String {
-    HEALTH.replace("/dev/tcp/127.0.0.1/2379", "/dev/tcp/127.0.0.1/2381")
+    HEALTH.replace("/127.0.0.1/2379", &format!("/127.0.0.1/{ETCD_PORT}"))
 }
 
 /// Prints the boot's timeline once it goes to Ready.
@@ -193,25 +199,43 @@ fn watch(session: &Session, vm: &Vm, secret: &Secret, begin: Instant) -> Result<
     let agent = Agent::new(vm.port(PORT)?, secret);
     agent.wait(1, AGENT)?;
     step.made(None);
-    let facts = until(
-        session,
-        &agent,
-        "kubelet and etcd",
-        (&health_in_a_cluster(), HEALTHY),
-        waiting_for,
-    )?;
+    let silent = format!(
+        "exec 3<>/dev/tcp/127.0.0.1/10248 || echo the kubelet; exec 3<>/dev/tcp/127.0.0.1/{ETCD_PORT} || echo etcd"
+    );
+    let healthy = Wait {
+        name: "kubelet and etcd",
+        until: &agent::listens(ETCD_PORT),
+        reason: &silent,
+        check: &health_in_a_cluster(),
+        patience: HEALTHY,
+    };
+    let facts = healthy.wait(session, &agent)?;
     let healthy_seconds = begin.elapsed().as_secs_f64();
-    until(session, &agent, "control plane", (NODE, READY), |facts| {
-        format!("its unit {}", fact(facts, "node").unwrap_or("unknown"))
-    })?;
+    let ready = Wait {
+        name: "control plane",
+        until: &agent::is_ready(),
+        // What is waited for, and behind it why it is not there yet.
+        reason: &format!(
+            "read -r line <{}; echo \"${{line%%: *}}\"",
+            paths::RUN_CLUSTER
+        ),
+        check: NODE,
+        patience: READY,
+    };
+    ready.wait(session, &agent)?;
     let ready_seconds = begin.elapsed().as_secs_f64();
     let cluster = agent.ask(&agent::kubectl(PODS), QUESTION)?;
     if cluster.code != 0 {
         bail!("the node is Ready, but kubectl fails: {}", cluster.output);
     }
-    let timeline = until(session, &agent, "timeline", (&record(), RECORD), |_| {
-        "its record on the node".to_owned()
-    })?;
+    let recorded = Wait {
+        name: "timeline",
+        until: &format!("[[ -e {} ]]", paths::RUN_TIMELINE),
+        reason: "echo its record on the node",
+        check: &record(),
+        patience: RECORD,
+    };
+    let timeline = recorded.wait(session, &agent)?;
     progress.say(&timeline::table(&timeline::read(&timeline)?));
     let fact = |name: &str| fact(&facts, name).unwrap_or_default().to_owned();
     Ok(Verdict {
@@ -227,34 +251,58 @@ fn watch(session: &Session, vm: &Vm, secret: &Secret, begin: Instant) -> Result<
     })
 }
 
-/// Asks until the script succeeds; gives its output.
-fn until(
-    session: &Session,
-    agent: &Agent,
-    name: &str,
-    (script, patience): (&str, Duration),
-    waiting_for: impl Fn(&str) -> String,
-) -> Result<String> {
-    let step = session.progress.step(name);
-    let end = Instant::now() + patience;
-    loop {
-        let answer = agent.ask(script, QUESTION)?;
-        if answer.code == 0 {
-            step.made(None);
-            return Ok(answer.output);
+/// A wait for something in the guest.
+struct Wait<'a> {
+    name: &'a str,
+    /// Condition of bash's without which the check is not tried.
+    until: &'a str,
+    /// Prints what is waited for.
+    reason: &'a str,
+    /// Script that succeeds if it is there.
+    check: &'a str,
+    patience: Duration,
+}
+
+impl Wait<'_> {
+    /// Asks until the check succeeds; gives its output.
+    fn wait(&self, session: &Session, agent: &Agent<'_>) -> Result<String> {
+        let step = session.progress.step(self.name);
+        let end = Instant::now() + self.patience;
+        let look = agent::until(self.until, LOOK, self.reason);
+        let mut shown = String::new();
+        loop {
+            let mut answer = agent.ask(&look, QUESTION)?;
+            if answer.code == 0 {
+                answer = agent.ask(self.check, QUESTION)?;
+                if answer.code == 0 {
+                    step.made(None);
+                    return Ok(answer.output);
+                }
+            } else {
+                note(&step, &answer.output, &mut shown);
+            }
+            if session.interrupt.requested() {
+                bail!("interrupted");
+            }
+            if Instant::now() >= end {
+                bail!(
+                    "{}: not well after {} s:\n{}",
+                    self.name,
+                    self.patience.as_secs(),
+                    answer.output
+                );
+            }
+            std::thread::sleep(Duration::from_millis(500));
         }
-        if session.interrupt.requested() {
-            bail!("interrupted");
-        }
-        if Instant::now() >= end {
-            bail!(
-                "{name}: not well after {} s:\n{}",
-                patience.as_secs(),
-                answer.output
-            );
-        }
-        step.note(&waiting_for(&answer.output));
-        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
+/// Shows what is waited for, a line for each, unless it is shown.
+fn note(step: &Step, lines: &str, shown: &mut String) {
+    let reason = lines.replace('\n', " and ");
+    if !reason.is_empty() && reason != *shown {
+        step.note(&format!("waiting for {reason}"));
+        *shown = reason;
     }
 }
 
@@ -296,15 +344,6 @@ fn fact<'a>(facts: &'a str, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value)
 }
 
-fn waiting_for(facts: &str) -> String {
-    let kubelet = fact(facts, "kubelet").unwrap_or("unknown");
-    let etcd = match fact(facts, "etcd") {
-        None | Some("") => "silent",
-        Some(answer) => answer,
-    };
-    format!("kubelet {kubelet}, etcd {etcd}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -322,6 +361,6 @@ mod tests {
     fn facts_are_found_by_name() {
         let facts = "root\t/dev/dm-0 erofs\netcd\t\nkubelet\tactivating/start\nnoise";
         assert_eq!(fact(facts, "root"), Some("/dev/dm-0 erofs"));
-        assert_eq!(waiting_for(facts), "kubelet activating/start, etcd silent");
+        assert_eq!(fact(facts, "disk"), None);
     }
 }

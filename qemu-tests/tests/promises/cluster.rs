@@ -9,7 +9,8 @@ use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::running::Running;
 use qemu_tests::timeouts;
 use serde_json::{Value, json};
-use slipway::vm::agent::data_url;
+use slipway::vm::agent::{data_url, is_ready, until};
+use slipway::vm::disks::copy_sparse;
 use slipway::vm::timeline::{read, table};
 
 /// The cluster of the demo's etcd disk, of one node, which pods may run on. A loaded host without KVM may need longer than
@@ -61,6 +62,28 @@ for name in etcd kube-apiserver; do
   ctr -n k8s.io containers ls -q "labels.\"io.kubernetes.container.name\"==$name" | wc -l
 done
 "#;
+/// The recipe of the image with etcd 3.6.
+const ETCD_36: &str = "qemu-tests/etcd36";
+/// Prints the minor version of the etcd that runs, and of its cluster once it has it: the data is then of that version.
+const ETCD_VERSION: &str = r#"
+metrics() {
+  exec 3<>/dev/tcp/127.0.0.1/2381
+  printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3
+  timeout 20 cat <&3
+}
+for i in {1..60}; do
+  found=$(metrics)
+  cluster=$(sed -n 's/^etcd_cluster_version{cluster_version="\(.*\)"} 1\r*$/\1/p' <<<"$found")
+  [[ -z $cluster ]] || break
+  sleep 1
+done
+server=$(sed -n 's/^etcd_server_version{server_version="\([0-9]*\.[0-9]*\)\..*"} 1\r*$/\1/p' <<<"$found")
+echo "$server $cluster"
+"#;
+/// Writes an object that must be there later, and prints what it holds.
+const KEEP: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf create configmap kept --from-literal=word=afloat";
+const KEPT: &str =
+    "kubectl --kubeconfig /etc/kubernetes/admin.conf get configmap kept -o jsonpath='{.data.word}'";
 /// Brings the cluster up again, and prints what that sent.
 const AGAIN: &str = "systemctl restart slipway-cluster.service; journalctl -b -o cat -u slipway-cluster.service | grep -o '[0-9]* objects of the cluster were applied' | tail -n1";
 
@@ -140,6 +163,54 @@ pub(crate) fn config() -> Value {
     })
 }
 
+/// A cluster with etcd 3.6, which the image's build compiled, becomes Ready. An image with etcd 3.5 does not start its etcd on that
+/// data: the consoles and the status say why, and with the disk that was refused the first image has its cluster again.
+pub(crate) fn data_of_a_later_etcd_is_refused_and_kept(lab: &mut Lab) -> Result<()> {
+    let image = lab.builder().build(ETCD_36)?;
+    let later = lab.node_of(&image.disk)?;
+    let options = BootOptions {
+        config: Some(config()),
+        image: Some(image),
+        ..BootOptions::default()
+    };
+    let running = lab.boot(&later, &options)?;
+    wait_ready(&running)?;
+    expect(&running, ETCD_VERSION, "3.6 3.6")?;
+    running.run_within(KEEP, timeouts::READY)?;
+    running.power_off()?;
+
+    let earlier = lab.node()?;
+    copy_sparse(&later.etcd(), &earlier.etcd())?;
+    let of_earlier = BootOptions {
+        config: Some(config()),
+        ..BootOptions::default()
+    };
+    let running = lab.boot(&earlier, &of_earlier)?;
+    running.wait_handoff(timeouts::HANDOFF)?;
+    let why = ["the data is of etcd 3.6", "expected an image with etcd 3.6"];
+    running.wait_console(
+        &["the kubelet does not start", why[0], why[1]],
+        timeouts::READY,
+    )?;
+    running.wait_agent()?;
+    let status = running.ask("/usr/lib/slipway/slipway-node status")?.output;
+    ensure!(
+        why.iter().all(|words| status.contains(words)),
+        "the status does not say why: {status}"
+    );
+    expect(
+        &running,
+        "findmnt -n /var/lib/etcd; pgrep -x etcd; true",
+        "",
+    )?;
+    running.power_off()?;
+
+    copy_sparse(&earlier.etcd(), &later.etcd())?;
+    let running = lab.boot(&later, &options)?;
+    wait_ready(&running).context("with the first image again")?;
+    expect(&running, KEPT, "afloat")
+}
+
 fn expect(running: &Running, script: &str, expected: &str) -> Result<()> {
     let found = running.run_within(script, timeouts::READY)?;
     ensure!(
@@ -211,13 +282,15 @@ fn timeline_to_ready(running: &Running) -> Result<()> {
 pub(crate) fn wait_ready(running: &Running) -> Result<()> {
     running.wait_handoff(timeouts::HANDOFF)?;
     running.wait_services()?;
-    let until = Instant::now() + timeouts::READY;
+    let end = Instant::now() + timeouts::READY;
+    let look = until(&is_ready(), timeouts::QUESTION / 4, ":");
     loop {
+        running.ask(&look)?;
         let unit = running.run(UNIT)?;
         if unit.trim() == "active exited" {
             return Ok(());
         }
-        if Instant::now() >= until {
+        if Instant::now() >= end {
             let journal = "journalctl -b --no-pager -o cat -u slipway-cluster.service | tail -n 20";
             let said = running.ask(journal)?.output;
             ensure!(false, "the node is not Ready, its unit is {unit}:\n{said}");

@@ -95,6 +95,7 @@ const PROMISES: &[Promise] = promises![
 const LONG: &[Promise] = promises![
     workstation::the_commands_run_a_cluster_with_a_worker,
     workstation::a_second_control_plane_joins_the_cluster,
+    cluster::data_of_a_later_etcd_is_refused_and_kept,
     cluster::a_clock_that_is_set_by_two_years_leaves_the_cluster_ready,
     etcd_writes::no_acknowledged_key_is_lost_when_the_power_is_cut,
     etcd_disk::the_settings_and_the_disk_decide,
