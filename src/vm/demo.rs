@@ -285,6 +285,8 @@ impl Wait<'_> {
                 bail!("interrupted");
             }
             if Instant::now() >= end {
+                // All that the check finds: the condition alone may never have held.
+                answer = agent.ask(self.check, QUESTION)?;
                 bail!(
                     "{}: not well after {} s:\n{}",
                     self.name,
