@@ -41,7 +41,7 @@ pub(crate) fn run(world: &World) -> Result<()> {
 
 /// Makes the folders that the container expects, and the files of a node with a cluster object; writes the container's
 /// bundle, and waits for the clock if the kubelet has an identity: it then connects to an API server by TLS.
-fn prepare(world: &World) -> Result<()> {
+pub(crate) fn prepare(world: &World) -> Result<()> {
     let root: &Path = &world.initrd;
     bundle::make_folders(root)?;
     credential_providers::check(world)?;
