@@ -180,8 +180,6 @@ pub const PINNED_CURRENT: &str = "current";
 pub const PROGRAM: &str = "/usr/bin/kubelet";
 /// The container's name for crun.
 pub const CONTAINER: &str = "kubelet";
-/// The program that runs it.
-pub const CRUN: &str = "/usr/bin/crun";
 /// The folder of crun's records, one for each container.
 pub const CRUN_RECORDS: &str = "/run/crun";
 /// Its unit.
@@ -225,9 +223,12 @@ pub const RUNTIME_SOCKET: &str = "/run/containerd/containerd.sock";
 pub const PAUSE_IMAGE: &str = "slipway.local/pause:baked";
 /// The image of etcd, baked in.
 pub const ETCD_IMAGE: &str = "slipway.local/etcd:baked";
-/// The subcommand of [`crate::paths::NODE_PROGRAM`] before each start of the kubelet: it refuses one without the proven etcd volume,
-/// makes folders, writes the bundle and starts static pods.
+/// The subcommand of [`crate::paths::NODE_PROGRAM`] that refuses to start the kubelet without the proven etcd volume.
+pub const GATE_COMMAND: &str = "kubelet-gate";
+/// The subcommand that makes folders and writes the bundle before each start.
 pub const PREPARE_COMMAND: &str = "kubelet-prepare";
+/// The command of `slipway-node` that starts static pods ahead of the kubelet.
+pub const AHEAD_COMMAND: &str = "static-pods";
 /// The unit that takes the counter off the boot entry, once the kubelet is READY and the static pods run.
 pub const BLESS_UNIT: &str = "slipway-bless.service";
 /// Its subcommand.

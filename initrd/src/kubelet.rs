@@ -11,9 +11,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use image::kubelet::{
-    ADDONS_COMMAND, ADDONS_UNIT, BLESS_COMMAND, BLESS_UNIT, CLUSTER_COMMAND, CLUSTER_UNIT,
-    CONTAINER, INIT_UNITS, PERMANENT, PREPARE_COMMAND, ROUTES_UNIT, STATE, TIMELINE_COMMAND,
-    TIMELINE_UNIT, UNIT,
+    ADDONS_COMMAND, ADDONS_UNIT, AHEAD_COMMAND, BLESS_COMMAND, BLESS_UNIT, CLUSTER_COMMAND,
+    CLUSTER_UNIT, CONTAINER, GATE_COMMAND, INIT_UNITS, PERMANENT, PREPARE_COMMAND, ROUTES_UNIT,
+    STATE, TIMELINE_COMMAND, TIMELINE_UNIT, UNIT,
 };
 use image::paths::{CLUSTER, NODE_PROGRAM, RUN_KUBELET_BUNDLE};
 use linux::mount::folder;
@@ -117,7 +117,9 @@ fn filled(text: &str) -> String {
         .replace("@CLUSTER@", CLUSTER)
         .replace("@STATE@", STATE)
         .replace("@NODE_PROGRAM@", NODE_PROGRAM)
+        .replace("@GATE_COMMAND@", GATE_COMMAND)
         .replace("@PREPARE_COMMAND@", PREPARE_COMMAND)
+        .replace("@AHEAD_COMMAND@", AHEAD_COMMAND)
         .replace("@BLESS_UNIT@", BLESS_UNIT)
         .replace("@BLESS_COMMAND@", BLESS_COMMAND)
         .replace("@CONTAINER@", CONTAINER)
@@ -139,7 +141,8 @@ mod tests {
             .path()
             .join("run/systemd/system/multi-user.target.wants/kubelet.service");
         let unit = fs::read_to_string(&link).unwrap();
-        assert!(unit.contains("ExecStartPre=/usr/lib/slipway/slipway-node kubelet-prepare\n"));
+        let gate = unit.find("slipway-node kubelet-gate").unwrap();
+        assert!(gate < unit.find("ExecStart=").unwrap());
         let start = "ExecStartPost=-/usr/bin/systemctl start --no-block slipway-bless.service\n";
         assert!(unit.contains(start));
         assert!(!unit.contains('@'), "{unit}");

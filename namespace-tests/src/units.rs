@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use image::kubelet::{
-    ADDONS_COMMAND, BALANCER_COMMAND, CERTS_COMMAND, CLUSTER_COMMAND, CONTAINER, ELECTION_COMMAND,
-    PREPARE_COMMAND, REQUESTS_COMMAND, ROUTES_COMMAND, RUNTIME_SOCKET,
+    ADDONS_COMMAND, AHEAD_COMMAND, BALANCER_COMMAND, CERTS_COMMAND, CLUSTER_COMMAND, CONTAINER,
+    ELECTION_COMMAND, GATE_COMMAND, PREPARE_COMMAND, REQUESTS_COMMAND, ROUTES_COMMAND,
+    RUNTIME_SOCKET,
 };
 use image::paths::{BUNDLE_FILE, NODE_PROGRAM, RUN_KUBELET_BUNDLE};
 use nix::sys::resource::{Resource, getrlimit};
@@ -37,7 +38,7 @@ pub(crate) fn containerd() -> Unit {
     }
 }
 
-/// The kubelet's: its preparation, its container. containerd's socket is waited for, as systemd waits for
+/// The kubelet's: its gate, its preparation, its container. containerd's socket is waited for, as systemd waits for
 /// containerd's notification.
 ///
 /// # Errors
@@ -54,8 +55,11 @@ pub(crate) fn kubelet() -> Result<Unit> {
         name: "kubelet",
         before: vec![
             format!("/bin/bash {WAIT}"),
+            format!("{NODE_PROGRAM} {GATE_COMMAND}"),
             format!("{NODE_PROGRAM} {PREPARE_COMMAND}"),
+            format!("-{NODE_PROGRAM} {AHEAD_COMMAND}"),
             format!("/bin/sed -i -e s/1048576/{files}/ {lacks} {RUN_KUBELET_BUNDLE}/{BUNDLE_FILE}"),
+            format!("-/usr/bin/crun delete --force {CONTAINER}"),
         ],
         start: format!(
             "/usr/bin/crun --cgroup-manager=disabled run --bundle {RUN_KUBELET_BUNDLE} {CONTAINER}"

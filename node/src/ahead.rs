@@ -249,7 +249,7 @@ mod tests {
     fn without_containerd_the_command_fails_and_says_so() {
         let folder = tempfile::tempdir().unwrap();
         let world = machine(folder.path(), OBJECT);
-        crate::prepare::prepare(&world).unwrap();
+        crate::prepare::run(&world).unwrap();
         let error = format!("{:#}", run(&world).unwrap_err());
         assert!(error.contains("containerd.sock"), "{error}");
     }

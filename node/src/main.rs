@@ -85,12 +85,12 @@ mod status_rows;
 // Floor: the page of a console
 mod page;
 
-// Floor: parts of commands
-mod ahead;
+// Floor: a part of a command
 mod upload_command;
 
 // Floor: one command each
 mod addon_commands;
+mod ahead;
 mod balance;
 mod bless;
 mod boot_record;
@@ -114,8 +114,8 @@ use std::process::ExitCode;
 use anyhow::Result;
 use image::container_images::IMAGES_COMMAND;
 use image::kubelet::{
-    ADDONS_COMMAND, BALANCER_COMMAND, BLESS_COMMAND, CERTS_COMMAND, CLUSTER_COMMAND,
-    ELECTION_COMMAND, KUBELET_COMMAND, PERMANENT, PREPARE_COMMAND, REQUESTS_COMMAND,
+    ADDONS_COMMAND, AHEAD_COMMAND, BALANCER_COMMAND, BLESS_COMMAND, CERTS_COMMAND, CLUSTER_COMMAND,
+    ELECTION_COMMAND, GATE_COMMAND, KUBELET_COMMAND, PERMANENT, PREPARE_COMMAND, REQUESTS_COMMAND,
     ROUTES_COMMAND, TIMELINE_COMMAND,
 };
 use image::paths::{CONSOLE_COMMAND, METADATA_COMMAND};
@@ -129,16 +129,26 @@ const USAGE: u8 = 2;
 /// A command: its name, its description, its function.
 type Command = (&'static str, &'static str, fn(&World) -> Result<()>);
 
-const COMMANDS: [Command; 13] = [
+const COMMANDS: [Command; 15] = [
     (
         IMAGES_COMMAND,
         "tells containerd of the container images in the root",
         container_images::run,
     ),
     (
+        GATE_COMMAND,
+        "waits for the proven etcd volume, on a control plane",
+        gate::run,
+    ),
+    (
         PREPARE_COMMAND,
-        "waits for the proven etcd volume, joins the cluster or begins it, writes the container's bundle, starts etcd and the API server",
+        "makes folders, joins the cluster or begins it, writes the container's bundle, waits for the clock",
         prepare::run,
+    ),
+    (
+        AHEAD_COMMAND,
+        "starts etcd and the API server of a control plane, which the kubelet then takes over",
+        ahead::run,
     ),
     (
         ELECTION_COMMAND,

@@ -2,21 +2,17 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use image::kubelet::{CONTAINER, CRUN, CRUN_RECORDS, ETCD_IMAGE, ETCD_POD, STATIC_PODS};
+use image::kubelet::{ETCD_IMAGE, ETCD_POD, STATIC_PODS};
 
 use crate::bundle;
 use crate::credential_providers;
 use crate::object::{self, Bootstrap};
 use crate::this_boot::SYNCHRONIZED;
-use crate::{
-    ahead, control_plane, further, gate, join, kubelet_server, pinned_kubelet, shutdown_limit,
-};
+use crate::{control_plane, further, join, kubelet_server, pinned_kubelet, shutdown_limit};
 use linux::atomic_file;
-use linux::programs::{self, Programs};
 use linux::waiter::Waiter;
 use linux::world::World;
 
@@ -25,23 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// How often the clock is examined.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// All of it, by one program: each that systemd starts takes a processor for milliseconds, and under emulation for a third of a
-/// second.
-pub(crate) fn run(world: &World) -> Result<()> {
-    gate::run(world)?;
-    prepare(world)?;
-    if let Err(error) = ahead::run(world) {
-        tracing::warn!("the kubelet starts the static pods: {error:#}");
-    }
-    if let Err(error) = end_leftover(world) {
-        tracing::warn!("a kubelet's container may be left: {error:#}");
-    }
-    Ok(())
-}
-
 /// Makes the folders that the container expects, and the files of a node with a cluster object; writes the container's
 /// bundle, and waits for the clock if the kubelet has an identity: it then connects to an API server by TLS.
-pub(crate) fn prepare(world: &World) -> Result<()> {
+pub(crate) fn run(world: &World) -> Result<()> {
     let root: &Path = &world.initrd;
     bundle::make_folders(root)?;
     credential_providers::check(world)?;
@@ -60,15 +42,6 @@ pub(crate) fn prepare(world: &World) -> Result<()> {
         wait_for_clock(world);
     }
     Ok(())
-}
-
-/// Ends what is left of a container whose crun was killed: it would refuse to make another one of this name.
-fn end_leftover(world: &World) -> Result<()> {
-    if !world.in_run(CRUN_RECORDS).join(CONTAINER).exists() {
-        return Ok(());
-    }
-    let programs = Programs::of_host(Arc::new(World::real()));
-    programs::succeed(&programs, CRUN, &["delete", "--force", CONTAINER]).map(drop)
 }
 
 /// The files of this node in its cluster.
@@ -152,19 +125,19 @@ mod tests {
         // On the running node the root is `/`.
         let clock = Clock::Fake(std::sync::atomic::AtomicI64::new(0));
         let world = World::below(folder.path(), clock);
-        prepare(&world).unwrap();
+        run(&world).unwrap();
         let volumes = world.in_initrd("/var/lib/kubelet/volumeplugins");
         assert!(volumes.is_dir());
         assert_eq!(world.micros(), 0);
         let kubeconfig = world.in_initrd(KUBECONFIG);
         std::fs::create_dir_all(kubeconfig.parent().unwrap()).unwrap();
         std::fs::write(kubeconfig, "").unwrap();
-        prepare(&world).unwrap();
+        run(&world).unwrap();
         assert_eq!(world.micros(), 30_000_000);
         let synchronized = world.in_run(SYNCHRONIZED);
         std::fs::create_dir_all(synchronized.parent().unwrap()).unwrap();
         std::fs::write(synchronized, "").unwrap();
-        prepare(&world).unwrap();
+        run(&world).unwrap();
         assert_eq!(world.micros(), 30_000_000);
     }
 }

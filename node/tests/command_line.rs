@@ -7,7 +7,7 @@
 
 use std::process::{Command, Output};
 
-use image::kubelet::{BLESS_COMMAND, PREPARE_COMMAND};
+use image::kubelet::{BLESS_COMMAND, GATE_COMMAND, PREPARE_COMMAND};
 
 fn run(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slipway-node"));
@@ -20,7 +20,7 @@ fn help_and_version_are_printed_to_stdout() {
         let output = run(&[flag]);
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success() && output.stderr.is_empty());
-        for command in [PREPARE_COMMAND, BLESS_COMMAND] {
+        for command in [GATE_COMMAND, PREPARE_COMMAND, BLESS_COMMAND] {
             assert!(text.contains(&format!("  {command} ")), "{text}");
         }
     }
@@ -48,7 +48,7 @@ fn a_wrong_command_line_ends_with_2_and_the_usage() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(output.stdout.is_empty());
         assert!(text.contains("expected one command, found"), "{text}");
-        assert!(text.contains(PREPARE_COMMAND), "{text}");
+        assert!(text.contains(GATE_COMMAND), "{text}");
     }
 }
 

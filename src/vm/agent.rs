@@ -132,11 +132,12 @@ done
 #[must_use]
 pub fn until(condition: &str, patience: Duration, otherwise: &str) -> String {
     let looks = patience.as_millis() / LOOK_EVERY.as_millis();
+    let every = LOOK_EVERY.as_secs_f64();
     format!(
         "exec 9<> <(:)
 for ((look = 0; look < {looks}; look++)); do
   {{ {condition}; }} 2>/dev/null && exit 0
-  read -rt 0.2 -u 9
+  read -rt {every} -u 9
 done
 {{ {otherwise}; }} 2>/dev/null
 exit 1"
