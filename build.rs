@@ -35,11 +35,15 @@ fn main() {
         PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("Cargo sets CARGO_MANIFEST_DIR"));
     crates::write(&root, &PROGRAMS.map(|(package, _)| package));
     println!("cargo::rustc-env=SLIPWAY_RUST={}", crates::rust());
+    let c_library = crates::c_library();
+    println!("cargo::rerun-if-changed={}", c_library.archive.display());
+    let glibc = c_library.glibc.unwrap_or_default();
+    println!("cargo::rustc-env=SLIPWAY_GLIBC={glibc}");
     let folder = match env::var_os("SLIPWAY_PROGRAMS") {
         Some(given) => PathBuf::from(given),
         // The folder is not watched: it is newer than this script's start, so every second build would run the script
         // again.
-        None => build(),
+        None => build(&glibc),
     };
     for (package, program) in PROGRAMS {
         let path = match folder.is_dir() {
@@ -96,7 +100,7 @@ fn hash_code() {
     clippy::print_stdout,
     reason = "a build script speaks to Cargo by stdout and starts Cargo itself"
 )]
-fn build() -> PathBuf {
+fn build(glibc: &str) -> PathBuf {
     let root =
         PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("Cargo sets CARGO_MANIFEST_DIR"));
     for watched in [
@@ -131,7 +135,7 @@ fn build() -> PathBuf {
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("CARGO_TARGET_DIR")
-        .env("RUSTFLAGS", flags(&target, &root))
+        .env("RUSTFLAGS", flags(&target, &root, glibc))
         .status()
         .expect("cargo starts");
     assert!(
@@ -143,11 +147,15 @@ fn build() -> PathBuf {
 
 /// Flags of the compiler for the embedded programs: static, and without the index of the unwinding tables, since they abort
 /// and nothing unwinds. Where Rust's linker is LLVM's, equal functions are there once, which saves a hundredth. The folders of this machine
-/// have other names in messages of panics, so that the same sources are the same image wherever they were compiled.
-fn flags(target: &str, root: &Path) -> String {
+/// have other names in messages of panics, so that the same sources are the same image wherever they were compiled. The version of the C library,
+/// which no crate reads, makes Cargo link anew when the host's changes: it does not look at that archive.
+fn flags(target: &str, root: &Path, glibc: &str) -> String {
     let mut flags = "-C target-feature=+crt-static -C relocation-model=static -C link-arg=-Wl,--no-eh-frame-hdr".to_owned();
     if target == "x86_64-unknown-linux-gnu" {
         flags += " -C link-arg=-Wl,--icf=all";
+    }
+    if !glibc.is_empty() {
+        flags += &format!(" --cfg=glibc=\"{glibc}\"");
     }
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));

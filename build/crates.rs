@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The name of the list.
@@ -55,6 +55,51 @@ pub(crate) fn rust() -> String {
     let said = String::from_utf8_lossy(&said.stdout);
     let version = said.split(' ').nth(1);
     version.expect("rustc tells its version").to_owned()
+}
+
+/// The C library that is in each program, as the linker's archive of it tells.
+pub(crate) struct CLibrary {
+    /// The archive.
+    pub(crate) archive: PathBuf,
+    /// `2.41-12+deb13u1`; none if it is not GNU's.
+    pub(crate) glibc: Option<String>,
+}
+
+/// The C library of this host's linker.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a build script asks the linker itself"
+)]
+pub(crate) fn c_library() -> CLibrary {
+    let linker = env::var_os("RUSTC_LINKER").unwrap_or_else(|| "cc".into());
+    let said = Command::new(linker)
+        .arg("-print-file-name=libc.a")
+        .output()
+        .expect("the linker starts");
+    let archive = PathBuf::from(String::from_utf8_lossy(&said.stdout).trim());
+    let bytes = fs::read(&archive).expect("the linker has the C library's static archive");
+    CLibrary {
+        glibc: glibc(&bytes).map(str::to_owned),
+        archive,
+    }
+}
+
+/// The version in glibc's banner, `GNU C Library (Debian GLIBC 2.41-12+deb13u1) stable release version 2.41.`: the distribution's, where it
+/// begins with the release.
+fn glibc(archive: &[u8]) -> Option<&str> {
+    const BANNER: &[u8] = b"GNU C Library (";
+    let at = archive
+        .windows(BANNER.len())
+        .position(|bytes| bytes == BANNER)?;
+    let line = archive[at + BANNER.len()..].split(|byte| *byte == b'\n');
+    let line = std::str::from_utf8(line.into_iter().next()?).ok()?;
+    let (distribution, rest) = line.split_once(") ")?;
+    let release = rest.split("version ").nth(1)?.trim_end_matches('.');
+    let own = distribution.rsplit(' ').next()?;
+    Some(match own.starts_with(release) {
+        true => own,
+        false => release,
+    })
 }
 
 /// The lines of a list, from the trees that Cargo prints one behind the other.

@@ -58,15 +58,18 @@ impl From<String> for Ending {
     }
 }
 
-/// The server's challenge; of several the one for a token, which every registry's client prefers.
+/// The server's challenge; of several the one for a token, which every registry's client prefers, then the one for a user and a password.
 fn challenge(headers: &HeaderMap) -> Option<String> {
     let all = headers.get_all(WWW_AUTHENTICATE).iter();
     let all: Vec<&str> = all.filter_map(|value| value.to_str().ok()).collect();
-    let bearer = |text: &&&str| {
-        let scheme = text.split(' ').next();
-        scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case("bearer"))
+    let of = |scheme: &str| {
+        let mut all = all.iter();
+        all.find(|text| {
+            let found = text.split(' ').next();
+            found.is_some_and(|found| found.eq_ignore_ascii_case(scheme))
+        })
     };
-    let chosen = all.iter().find(bearer).or_else(|| all.first());
+    let chosen = of("bearer").or_else(|| of("basic")).or_else(|| all.first());
     chosen.map(|text| (*text).to_owned())
 }
 

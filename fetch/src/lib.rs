@@ -70,6 +70,10 @@ mod post;
 // Floor: uploads
 mod upload;
 
+// Floor: identity tokens
+#[cfg(feature = "logins")]
+mod oauth;
+
 // Floor: repositories, and folders of buckets
 mod bucket;
 mod repository;

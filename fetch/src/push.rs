@@ -43,7 +43,7 @@ impl Repository {
         if self.has_blob(client, digest).await? {
             return Ok(());
         }
-        let mut left = self.patience().attempts.unwrap_or(3);
+        let mut left = self.few_attempts().attempts.unwrap_or(3);
         loop {
             left = left.saturating_sub(1);
             match self.upload(client, digest, content).await {
@@ -66,7 +66,7 @@ impl Repository {
         let target = location(&self.base, &begin, &begun, digest)?;
         let patience = Patience {
             attempts: Some(1),
-            ..self.patience()
+            ..self.few_attempts()
         };
         let octets = "application/octet-stream";
         self.send_with(
@@ -98,13 +98,6 @@ impl Repository {
             .map(drop)
     }
 
-    fn patience(&self) -> Patience {
-        self.patience.unwrap_or(Patience {
-            attempts: Some(3),
-            ..Patience::default()
-        })
-    }
-
     async fn send(
         &mut self,
         client: &Client,
@@ -113,7 +106,7 @@ impl Repository {
         media_type: &str,
         content: Content<'_>,
     ) -> Result<Stored, Failure> {
-        let patience = self.patience();
+        let patience = self.few_attempts();
         self.send_with(client, method, url, media_type, content, patience)
             .await
     }

@@ -6,6 +6,8 @@ use crate::client::Client;
 use crate::download;
 use crate::failure::{Failure, shown};
 use crate::login::{Login, server_of};
+#[cfg(feature = "logins")]
+use crate::oauth;
 use crate::oci::{Descriptor, digest_of, sha256};
 use crate::registry::{self, ACCEPT, Challenge, MANIFEST_LIMIT, NO_TOKEN, TOKEN_LIMIT};
 use crate::want::{Patience, Want};
@@ -61,10 +63,7 @@ impl Repository {
             url: shown(url),
             why,
         })?;
-        let patience = self.patience.unwrap_or(Patience {
-            attempts: Some(3),
-            ..Patience::default()
-        });
+        let patience = self.few_attempts();
         let plain = client.without_logins();
         self.authorized(client, async |mut headers: Headers| {
             headers.push(("Accept".to_owned(), ACCEPT.to_owned()));
@@ -141,15 +140,24 @@ impl Repository {
                     note,
                 });
             }
+            (Challenge::Basic, Some(login)) if login.is_identity => {
+                let from = &login.from;
+                return Err(refuse(format!(
+                    "the registry wants a user and a password, and {from} has an identity token, which a token service takes alone"
+                )));
+            }
             (Challenge::Basic, Some(login)) => login.basic(),
             (Challenge::Token(service), login) => {
                 let token = self.token(client, service, login.as_ref(), &refuse).await;
-                let token = token.map_err(|failure| with_note(failure, note.clone()));
+                let token = token.map_err(|failure| {
+                    // A service refuses a token that it does not take by 400 too (RFC 6749, 5.2).
+                    with_note(failure, &[400, 401, 403], note.clone())
+                });
                 format!("Bearer {}", token?)
             }
         });
         let answer = ask(self.headers()).await;
-        answer.map_err(|failure| with_note(failure, note))
+        answer.map_err(|failure| with_note(failure, &[401, 403], note))
     }
 
     /// A token of the registry's service, for the user of a login or for anybody.
@@ -168,17 +176,19 @@ impl Repository {
                     "the registry's token service {service} is not https, and gets no password"
                 )));
             }
-            if login.is_identity {
-                let from = &login.from;
-                return Err(refuse(format!(
-                    "{from} has an identity token, which is not supported; log in with a user and a password, or with a token as password"
-                )));
+            if !login.is_identity {
+                want.headers = vec![("Authorization".to_owned(), login.basic())];
             }
-            want.headers = vec![("Authorization".to_owned(), login.basic())];
         }
         let tokens = client.for_tokens(&self.base);
         let tokens = tokens.map_err(|error| refuse(error.to_string()))?;
-        let answer = download::bytes(&tokens, &want, &|_| (), &|_| ()).await?;
+        let answer = match login {
+            #[cfg(feature = "logins")]
+            Some(login) if login.is_identity => {
+                oauth::answer(&tokens, service, &login.password, self.few_attempts()).await?
+            }
+            _ => download::bytes(&tokens, &want, &|_| (), &|_| ()).await?,
+        };
         registry::token_of(&answer).ok_or_else(|| Failure::Refused {
             url: shown(service),
             why: NO_TOKEN.to_owned(),
@@ -188,15 +198,26 @@ impl Repository {
     /// What a refusal says about the login.
     fn note(&self, client: &Client, login: Option<&Login>) -> Option<String> {
         match login {
-            Some(login) => Some(format!(
-                "the user and the password that were sent come from {}",
-                login.from
-            )),
+            Some(login) => {
+                let from = &login.from;
+                Some(match login.is_identity {
+                    true => format!("the identity token that was sent comes from {from}"),
+                    false => format!("the user and the password that were sent come from {from}"),
+                })
+            }
             None => {
                 let logins = client.logins()?;
                 Some(logins.missing(server_of(&self.base)))
             }
         }
+    }
+
+    /// The patience for a document, of which a server has few bytes.
+    pub(crate) fn few_attempts(&self) -> Patience {
+        self.patience.unwrap_or(Patience {
+            attempts: Some(3),
+            ..Patience::default()
+        })
     }
 
     fn headers(&self) -> Headers {
@@ -207,18 +228,18 @@ impl Repository {
     }
 }
 
-/// The failure with what is known of the login, if the server refuses that.
-fn with_note(failure: Failure, said: Option<String>) -> Failure {
+/// The failure with what is known of the login, if the server refuses that: by one of these statuses.
+fn with_note(failure: Failure, refusals: &[u16], said: Option<String>) -> Failure {
     if !cfg!(feature = "logins") {
         return failure;
     }
     match failure {
         Failure::Status {
             url,
-            code: code @ (401 | 403),
+            code,
             challenge,
             note: None,
-        } => Failure::Status {
+        } if refusals.contains(&code) => Failure::Status {
             url,
             code,
             challenge,

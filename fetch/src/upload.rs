@@ -215,7 +215,7 @@ async fn once(
         // A moved bucket or registry is for the user to name anew: what is stored is not sent on.
         status if status.is_redirection() => Err(Ending::refused(
             url.as_str(),
-            format!("the server answered {status}, and what is stored is not sent elsewhere"),
+            format!("the server answered {status}, and what was sent is not sent elsewhere"),
         )),
         status => Err(of_status(&url, status, answer.headers())),
     }

@@ -21,6 +21,7 @@ struct Request {
     method: String,
     path: String,
     headers: Vec<String>,
+    body: Vec<u8>,
 }
 
 impl Request {
@@ -58,24 +59,34 @@ fn serve(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> (String
                 let mut connection = connection.unwrap();
                 let mut head = Vec::new();
                 let mut piece = [0; 4096];
-                while !head.ends_with(b"\r\n\r\n") {
+                let end = loop {
+                    if let Some(at) = head.windows(4).position(|four| four == b"\r\n\r\n") {
+                        break at + 4;
+                    }
                     let n = connection.read(&mut piece).unwrap();
                     if n == 0 {
                         return;
                     }
                     head.extend_from_slice(&piece[..n]);
-                }
+                };
+                let body = head.split_off(end);
                 let head = String::from_utf8(head).unwrap();
                 let mut lines = head.lines();
                 let mut first = lines.next().unwrap().split(' ');
-                let request = Request {
+                let mut request = Request {
                     method: first.next().unwrap().to_owned(),
                     path: first.next().unwrap().to_owned(),
                     headers: lines
                         .filter_map(|line| line.split_once(": "))
                         .map(|(name, value)| format!("{}: {value}", name.to_lowercase()))
                         .collect(),
+                    body,
                 };
+                let size = request.header("content-length");
+                let size = size.map_or(0, |size| size.parse().unwrap());
+                let had = request.body.len();
+                request.body.resize(size, 0);
+                connection.read_exact(&mut request.body[had..]).unwrap();
                 seen.lock().unwrap().push(request.clone());
                 let (line, headers, body) = answer(&request);
                 let mut text = format!("HTTP/1.1 {line}\r\nConnection: close\r\n");

@@ -271,3 +271,112 @@ fn a_token_service_without_tls_on_another_machine_gets_no_login() {
     );
     assert_eq!(log.lock().unwrap().len(), 1);
 }
+
+/// An identity token for whatever registry is asked.
+struct Token(&'static str);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+impl Logins for Token {
+    fn of_url(&self, _: &str) -> Result<Option<Login>, String> {
+        Ok(None)
+    }
+
+    fn of_repository(&self, _: &str, _: &str) -> Result<Option<Login>, String> {
+        Ok(Some(Login {
+            user: "<token>".to_owned(),
+            password: self.0.to_owned(),
+            is_identity: true,
+            from: "/the/file".to_owned(),
+        }))
+    }
+
+    fn missing(&self, _: &str) -> String {
+        String::new()
+    }
+}
+
+fn with_token(token: &'static str) -> Options {
+    Options {
+        logins: Some(Arc::new(Token(token))),
+        ..Options::default()
+    }
+}
+
+/// A registry whose token service takes the identity token `id+1` alone, as a form, and gives another token for it.
+fn registry_of_identities() -> (String, Log) {
+    serve(|request| {
+        let host = request.header("host").unwrap();
+        if request.path.starts_with("/token") {
+            let expected = "service=s&scope=repository%3Agroup%2Fapp%3Apull&grant_type=refresh_token&client_id=slipway&refresh_token=id%2B1";
+            let is_form =
+                request.header("content-type") == Some("application/x-www-form-urlencoded");
+            return match request.body == expected.as_bytes() && is_form {
+                // The other name of the token, and what this client has no use for.
+                true => ok(br#"{"access_token":"t0ken","refresh_token":"other","expires_in":60}"#),
+                false => status("400 Bad Request"),
+            };
+        }
+        if request.header("authorization") == Some("Bearer t0ken") {
+            return ok(b"{}");
+        }
+        let realm = format!(
+            "Bearer realm=\"http://{host}/token?x=1\",service=\"s\",scope=\"repository:group/app:pull\""
+        );
+        (
+            "401 Unauthorized",
+            vec![("WWW-Authenticate", realm)],
+            Vec::new(),
+        )
+    })
+}
+
+#[test]
+fn an_identity_token_goes_to_the_token_service_alone_and_in_no_address() {
+    let (host, log) = registry_of_identities();
+    assert_eq!(document(&with_token("id+1"), &host).unwrap(), b"{}");
+    let asked: Vec<_> = {
+        let log = log.lock().unwrap();
+        let asked = log.iter().map(|one| (one.method.clone(), one.path.clone()));
+        asked.collect()
+    };
+    let document_path = "/v2/group/app/manifests/v1";
+    assert_eq!(
+        asked,
+        [
+            ("GET", document_path),
+            ("POST", "/token?x=1"),
+            ("GET", document_path)
+        ]
+        .map(|(method, path)| (method.to_owned(), path.to_owned()))
+    );
+    assert_eq!(sent(&log), [None, None, Some("Bearer t0ken".to_owned())]);
+
+    let refused = document(&with_token("secret"), &host).unwrap_err();
+    let text = refused.to_string();
+    assert!(
+        text.contains("/token: the server answered 400 Bad Request")
+            && text.contains("the identity token that was sent comes from /the/file"),
+        "{text}"
+    );
+    for shown in [text, format!("{refused:?}")] {
+        assert!(!shown.contains("secret"), "{shown}");
+    }
+}
+
+#[test]
+fn an_identity_token_is_no_password_of_a_registry() {
+    let (host, log) = registry("Basic");
+    let refused = document(&with_token("secret"), &host)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("/the/file has an identity token, which a token service takes alone"),
+        "{refused}"
+    );
+    assert_eq!(sent(&log), [None]);
+}

@@ -33,7 +33,8 @@ pub(super) fn programs() -> impl Iterator<Item = Component> {
         let sha256 = HEXLOWER.encode(&Sha256::digest(program));
         let component = Component::program(name, version, &purl, &sha256);
         let crates = crates.remove(package).unwrap_or_default();
-        component.made_of(super::RUST, crates.into_iter().chain([standard_library()]))
+        let libraries = c_library().into_iter().chain([standard_library()]);
+        component.made_of(super::RUST, crates.into_iter().chain(libraries))
     })
 }
 
@@ -46,6 +47,17 @@ fn standard_library() -> Component {
         kind: "library".to_owned(),
         ..Component::program("rust", version, &purl, "")
     }
+}
+
+/// The C library, which the linker takes from the host that compiles; the revision of the host's distribution is part of the version.
+fn c_library() -> Option<Component> {
+    let version = env!("SLIPWAY_GLIBC");
+    let purl = format!("pkg:generic/glibc@{}", super::encode(version));
+    (!version.is_empty()).then(|| Component {
+        hashes: Vec::new(),
+        kind: "library".to_owned(),
+        ..Component::program("glibc", version, &purl, "")
+    })
 }
 
 fn component(name: &str, version: &str, sha256: &str) -> Component {
@@ -81,8 +93,10 @@ mod tests {
                 .collect();
             assert!(names.contains(&has), "{names:?}");
             assert!(!names.contains(&lacks), "{names:?}");
-            let (library, crates) = program.parts.split_last().unwrap();
+            let (crates, [c_library, library]) = program.parts.split_last_chunk().unwrap();
             assert_eq!(library.name, "rust");
+            assert_eq!(c_library.name, "glibc");
+            assert!(c_library.version.starts_with("2."), "{c_library:?}");
             for part in crates {
                 let entry = format!("name = \"{}\"\nversion = \"{}\"\n", part.name, part.version);
                 assert!(lock.contains(&entry), "{entry}");
