@@ -11,7 +11,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use slipway::host::cache::Cache;
 
-use super::sources::{Files, run, serve};
+use super::servers::{Files, run, serve};
 use super::{Place, RECIPE};
 
 /// What the recipe has beside [`RECIPE`].

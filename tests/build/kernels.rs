@@ -9,7 +9,7 @@ use slipway::host::cache::Cache;
 use slipway::install;
 use slipway::lock;
 
-use super::sources::run;
+use super::servers::run;
 use super::{Place, RECIPE};
 
 /// The word for the kernel in [`RECIPE`].

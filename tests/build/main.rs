@@ -4,6 +4,8 @@
 mod content;
 mod kernels;
 mod mistakes;
+mod private;
+mod servers;
 mod sources;
 mod user;
 mod variants;

@@ -1,70 +1,18 @@
 //! The sources of a kubelet, each against a server on loopback that follows the vendor's conventions.
 
-use std::collections::HashMap;
 use std::fs;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex};
 
-use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, Uri};
 use data_encoding::HEXLOWER;
+use memchr::memmem;
 use sha2::{Digest, Sha256};
 use slipway::layer::Entry;
 use slipway::oci;
 use slipway::release::{Binary, Image, Release, Table, Unpack};
 
+use super::servers::{Files, program, run, run_with, serve, serve_layout};
 use super::{Place, RECIPE};
-
-/// The served files by path; a test changes them while the server runs.
-pub(super) type Files = Arc<Mutex<HashMap<String, Vec<u8>>>>;
-
-/// A static program that prints `release` as a kubelet does: a lock checks nothing else of it.
-fn program(folder: &Path, release: &str) -> Vec<u8> {
-    let source = folder.join("kubelet.c");
-    let text = format!("#include <stdio.h>\nint main() {{ puts(\"Kubernetes {release}\"); }}\n");
-    fs::write(&source, text).unwrap();
-    let out = folder.join("kubelet");
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "the C compiler, which every build here needs"
-    )]
-    let status = Command::new(compiler)
-        .args(["-static", "-O1", "-o"])
-        .args([&out, &source])
-        .status()
-        .unwrap();
-    assert!(status.success());
-    fs::read(out).unwrap()
-}
-
-/// Serves files on loopback as long as the test's process lives.
-pub(super) fn serve(files: Files) -> SocketAddr {
-    let (tell, told) = std::sync::mpsc::channel();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        runtime.block_on(async move {
-            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-            tell.send(listener.local_addr().unwrap()).unwrap();
-            let app = Router::new().fallback(answer).with_state(files);
-            axum::serve(listener, app).await.unwrap();
-        });
-    });
-    told.recv().unwrap()
-}
-
-async fn answer(State(files): State<Files>, uri: Uri) -> (StatusCode, Vec<u8>) {
-    match files.lock().unwrap().get(uri.path()) {
-        Some(bytes) => (StatusCode::OK, bytes.clone()),
-        None => (StatusCode::NOT_FOUND, Vec::new()),
-    }
-}
 
 /// Writes the recipe of `place` with these sources.
 fn ask_for(place: &Place, version: &str, sources: &[String]) {
@@ -74,26 +22,6 @@ fn ask_for(place: &Place, version: &str, sources: &[String]) {
         sources.join(", ")
     );
     fs::write(place.folder.join("recipes/small.toml"), text).unwrap();
-}
-
-/// Runs `slipway` there; gives whether it succeeded, and its output.
-pub(super) fn run(place: &Place, words: &[&str]) -> (bool, String) {
-    run_with(place, words, &[])
-}
-
-fn run_with(place: &Place, words: &[&str], variables: &[(&str, &str)]) -> (bool, String) {
-    #[allow(clippy::disallowed_methods, reason = "the program under test")]
-    let output = Command::new(env!("CARGO_BIN_EXE_slipway"))
-        .args(words)
-        .current_dir(&place.folder)
-        .env("SLIPWAY_CACHE", place.folder.join("cache"))
-        .envs(variables.iter().copied())
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned()
-        + &String::from_utf8_lossy(&output.stdout);
-    (output.status.success(), said)
 }
 
 /// The command that makes a lock, or mends it.
@@ -291,19 +219,6 @@ fn the_other_programs_of_a_release_come_from_the_same_server() {
         sbom.contains(&sha256) && sbom.contains("cmd/kubectl"),
         "{sbom}"
     );
-}
-
-/// Serves an OCI layout at a registry's paths (OCI distribution specification 1.1, "Pull").
-fn serve_layout(layout: &Path, name: &str, set: &dyn Fn(&str, &[u8])) {
-    let index = fs::read(layout.join("index.json")).unwrap();
-    set(&format!("/v2/{name}/manifests/v1.36.3"), &index);
-    for blob in fs::read_dir(layout.join("blobs/sha256")).unwrap() {
-        let blob = blob.unwrap();
-        let digest = format!("sha256:{}", blob.file_name().to_str().unwrap());
-        let bytes = fs::read(blob.path()).unwrap();
-        set(&format!("/v2/{name}/manifests/{digest}"), &bytes);
-        set(&format!("/v2/{name}/blobs/{digest}"), &bytes);
-    }
 }
 
 /// A table beside the recipe with all that 1.36.3 implies; `kubelet` is the SHA-256 of that program.
@@ -521,7 +436,8 @@ fn crictl_and_the_cni_plugins_come_from_their_own_releases() {
         "L /var/opt/cni/bin/tap - - - - /usr/lib/cni/tap",
         "runtime-endpoint: unix:///run/containerd/containerd.sock",
     ] {
-        assert!(memmem(&disk, text.as_bytes()), "{text} is not on the disk");
+        let found = memmem::find(&disk, text.as_bytes());
+        assert!(found.is_some(), "{text} is not on the disk");
     }
     // The pin is kept by a recipe that wants the same, and a server that is away is not asked.
     set(of_crictl, b"away");
@@ -674,7 +590,7 @@ fn images_of_others_are_baked_under_their_own_names() {
     let sbom = fs::read_to_string(out.join("sbom.cdx.json")).unwrap();
     assert!(sbom.contains("pkg:oci/app@sha256%3A"), "{sbom}");
     let disk = fs::read(out.join("disk.raw")).unwrap();
-    let has = |text: &str| memmem(&disk, text.as_bytes());
+    let has = |text: &str| memmem::find(&disk, text.as_bytes()).is_some();
     for name in [
         format!("\"names\":[\"{host}/group/app:v2\",\"{host}/group/app@{digest}\"]"),
         "\"names\":[\"r.example/app:v1\"]".to_owned(),
@@ -682,19 +598,6 @@ fn images_of_others_are_baked_under_their_own_names() {
     ] {
         assert!(has(&name), "{name} is not on the disk");
     }
-}
-
-/// Whether bytes are somewhere in others.
-fn memmem(all: &[u8], wanted: &[u8]) -> bool {
-    let first = wanted[0];
-    let mut rest = all;
-    while let Some(at) = rest.iter().position(|byte| *byte == first) {
-        if rest[at..].starts_with(wanted) {
-            return true;
-        }
-        rest = &rest[at + 1..];
-    }
-    false
 }
 
 /// A package more in a recipe moves no other pin: not one that the archive has a newer version of, not one that it does not have any

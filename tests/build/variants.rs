@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::Place;
-use super::sources::run;
+use super::servers::run;
 
 /// What makes two images of the small recipe.
 const VARIANTS: &str = "

@@ -71,23 +71,45 @@ struct Cluster {
 /// pods run on both and are reached across the nodes, CoreDNS names the API server's service, kube-proxy leads to both services,
 /// and nothing is left.
 pub(crate) fn the_commands_run_a_cluster_with_a_worker(lab: &mut Lab) -> Result<()> {
-    with_cluster(lab, &["--workers=1"], Cluster::use_it)
+    let own = Own {
+        recipe: "recipes/cluster",
+        words: "",
+        arguments: &["--workers=1"],
+    };
+    with_cluster(lab, &own, Cluster::use_it)
 }
 
 /// A second control plane joins: both nodes become Ready, its own API server is ready, which it is with a member of
-/// etcd that votes, and both are marked as control planes.
+/// etcd that votes, and both are marked as control planes. Their pods reach each other by flannel.
 pub(crate) fn a_second_control_plane_joins_the_cluster(lab: &mut Lab) -> Result<()> {
-    let arguments = ["--control-planes=2", "--workers=0"];
-    with_cluster(lab, &arguments, Cluster::use_second)
+    let own = Own {
+        recipe: "qemu-tests/flannel",
+        words: "cni = \"flannel\"\n",
+        arguments: &["--control-planes=2", "--workers=0"],
+    };
+    with_cluster(lab, &own, |cluster| {
+        cluster.use_second()?;
+        cluster.has_flannel()
+    })
 }
 
-/// Makes a cluster with these arguments of `up`, uses it, and ends it without a trace.
+/// What a cluster of these tests has of its own.
+struct Own<'a> {
+    /// The recipe of its nodes.
+    recipe: &'a str,
+    /// Lines of its object.
+    words: &'a str,
+    /// Arguments of `up`.
+    arguments: &'a [&'a str],
+}
+
+/// Makes a cluster, uses it, and ends it without a trace.
 fn with_cluster(
     lab: &mut Lab,
-    arguments: &[&str],
+    own: &Own<'_>,
     using: impl FnOnce(&Cluster) -> Result<()>,
 ) -> Result<()> {
-    let image = lab.builder().build("recipes/cluster")?.out;
+    let image = lab.builder().build(own.recipe)?.out;
     let folder = lab.folder().join("cluster");
     if folder.exists() {
         fs::remove_dir_all(&folder).context("removing the folder of a run before")?;
@@ -95,7 +117,7 @@ fn with_cluster(
     fs::create_dir_all(&folder)?;
     let cluster = Cluster {
         slipway: leave::program()?,
-        kubectl: kubectl(lab, &folder)?,
+        kubectl: kubectl(lab, own.recipe, &folder)?,
         folder,
     };
     cluster.slipway(["new", "blue.toml"])?;
@@ -104,10 +126,10 @@ fn with_cluster(
     let text = fs::read_to_string(&object)?;
     fs::write(
         &object,
-        format!("endpoint = \"api.example.test:6443\"\n{text}"),
+        format!("endpoint = \"api.example.test:6443\"\n{}{text}", own.words),
     )?;
     let up = ["up", "blue.toml", "--image"].map(OsStr::new);
-    let arguments = arguments.iter().map(OsStr::new);
+    let arguments = own.arguments.iter().map(OsStr::new);
     let up = up.into_iter().chain([image.as_os_str()]).chain(arguments);
     let up = cluster.slipway(up);
     let used = up.and_then(|_| using(&cluster));
@@ -133,8 +155,9 @@ fn with_cluster(
 }
 
 /// The kubectl of the image, a static program that runs here too.
-fn kubectl(lab: &Lab, folder: &Path) -> Result<PathBuf> {
-    let recipe = recipe::load(&lab.recipes().join("cluster.toml"));
+fn kubectl(lab: &Lab, recipe: &str, folder: &Path) -> Result<PathBuf> {
+    let file = lab.recipes().join("..").join(format!("{recipe}.toml"));
+    let recipe = recipe::load(&file);
     let recipe = recipe.map_err(|mistakes| anyhow::anyhow!("{}", mistakes.render(false)))?;
     let locked = lock::pin(lab.session(), recipe, Mode::Locked)?;
     let programs =
@@ -189,19 +212,13 @@ impl Cluster {
         self.slipway(["kubeconfig", "blue.toml", "--output", "admin"])?;
         let nodes = self.kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"])?;
         ensure!(nodes == "cp1 w1", "the nodes are {nodes:?}");
-        fs::write(self.folder.join("pods.json"), PODS).context("writing pods")?;
-        self.kubectl(&["apply", "-f", "pods.json"])?;
-        for (space, kind, name, field) in [
-            ("default", "daemonset", "probe", "numberReady"),
-            ("kube-system", "daemonset", "kube-proxy", "numberReady"),
-            ("kube-system", "deployment", "coredns", "readyReplicas"),
+        self.pods_answer_across_nodes(["cp1", "w1"])?;
+        for (kind, name, field) in [
+            ("daemonset", "kube-proxy", "numberReady"),
+            ("deployment", "coredns", "readyReplicas"),
         ] {
-            let path = format!("-o=jsonpath={{.status.{field}}}");
-            self.until(&["-n", space, "get", kind, name, &path], |found| {
-                found == "2"
-            })?;
+            self.has_two("kube-system", kind, name, field)?;
         }
-        self.pods_answer_across_nodes()?;
         self.resolve()?;
         // By exec, in a kube-proxy: the addresses of both services lead somewhere.
         let rules =
@@ -242,6 +259,30 @@ impl Cluster {
             "etcd of cp2 runs {command}"
         );
         Ok(())
+    }
+
+    /// flannel runs on both nodes by VXLAN, and leads to the pods of each: no other route does.
+    fn has_flannel(&self) -> Result<()> {
+        self.has_two(
+            "kube-flannel",
+            "daemonset",
+            "kube-flannel-ds",
+            "numberReady",
+        )?;
+        let kind =
+            r"jsonpath={.items[*].metadata.annotations.flannel\.alpha\.coreos\.com/backend-type}";
+        self.until(&["get", "nodes", "-o", kind], |found| {
+            found == "vxlan vxlan"
+        })?;
+        self.pods_answer_across_nodes(["cp1", "cp2"])
+    }
+
+    /// Waits for the two pods of an object that has one a node.
+    fn has_two(&self, space: &str, kind: &str, name: &str, field: &str) -> Result<()> {
+        let path = format!("-o=jsonpath={{.status.{field}}}");
+        self.until(&["-n", space, "get", kind, name, &path], |found| {
+            found == "2"
+        })
     }
 
     /// Asks CoreDNS for the API server's service, through a port of this host.
@@ -319,8 +360,11 @@ impl Cluster {
         Ok(())
     }
 
-    /// The API server, on the control plane, reaches the pod of each node: one of them by a route to the other node.
-    fn pods_answer_across_nodes(&self) -> Result<()> {
+    /// The API server, on the first control plane, reaches a pod of each node: one of them on the way to the other node.
+    fn pods_answer_across_nodes(&self, expected: [&str; 2]) -> Result<()> {
+        fs::write(self.folder.join("pods.json"), PODS).context("writing pods")?;
+        self.kubectl(&["apply", "-f", "pods.json"])?;
+        self.has_two("default", "daemonset", "probe", "numberReady")?;
         let names = "jsonpath={range .items[*]}{.spec.nodeName}={.metadata.name} {end}";
         let pods = self.kubectl(&["get", "pods", "-l", "app=probe", "-o", names])?;
         let mut nodes = BTreeSet::new();
@@ -334,10 +378,7 @@ impl Cluster {
             })?;
             nodes.insert(node);
         }
-        ensure!(
-            nodes == BTreeSet::from(["cp1", "w1"]),
-            "the pods are {pods:?}"
-        );
+        ensure!(nodes == BTreeSet::from(expected), "the pods are {pods:?}");
         Ok(())
     }
 

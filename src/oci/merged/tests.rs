@@ -15,7 +15,9 @@ use crate::host::progress::{Kind as Shown, Progress};
 use crate::host::session::Session;
 use crate::oci::{pull, read_layout};
 
+const TAR: &str = "application/vnd.oci.image.layer.v1.tar";
 const GZIP: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
+const ZSTD: &str = "application/vnd.oci.image.layer.v1.tar+zstd";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX_TYPE: &str = "application/vnd.oci.image.index.v1+json";
 
@@ -68,7 +70,7 @@ struct Built {
 }
 
 impl Built {
-    /// `change` may spoil config and manifest before they are hashed.
+    /// Of the layers, the lowest is packed by gzip, the next one by zstd, and the third is not packed, and so on. `change` may spoil config and manifest before they are hashed.
     fn new(layers: &[Vec<u8>], change: impl Fn(&mut Value, &mut Value)) -> Self {
         let mut blobs = Vec::new();
         let mut keep = |media_type: &str, bytes: Vec<u8>| {
@@ -83,7 +85,12 @@ impl Built {
             "config": {"Entrypoint": ["/app"], "Cmd": ["serve"], "Env": ["A=b"], "User": "nobody", "WorkingDir": "/data"},
             "rootfs": {"type": "layers", "diff_ids": ids}, "history": [{"created_by": "x"}],
         });
-        let packed: Vec<Value> = layers.iter().map(|layer| keep(GZIP, gzip(layer))).collect();
+        let packed = layers.iter().enumerate().map(|(n, layer)| match n % 3 {
+            0 => keep(GZIP, gzip(layer)),
+            1 => keep(ZSTD, zstd::encode_all(layer.as_slice(), 1).unwrap()),
+            _ => keep(TAR, layer.clone()),
+        });
+        let packed: Vec<Value> = packed.collect();
         let mut manifest = json!({"schemaVersion": 2, "mediaType": MANIFEST, "layers": packed});
         change(&mut config, &mut manifest);
         let media_type = manifest["config"]["mediaType"]
