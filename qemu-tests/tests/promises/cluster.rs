@@ -211,7 +211,8 @@ pub(crate) fn data_of_a_later_etcd_is_refused_and_kept(lab: &mut Lab) -> Result<
     expect(&running, KEPT, "afloat")
 }
 
-fn expect(running: &Running, script: &str, expected: &str) -> Result<()> {
+/// Runs a script that must succeed and print this.
+pub(crate) fn expect(running: &Running, script: &str, expected: &str) -> Result<()> {
     let found = running.run_within(script, timeouts::READY)?;
     ensure!(
         found.trim() == expected.trim(),

@@ -3,6 +3,7 @@
 
 mod arrays;
 mod boot;
+mod capi;
 mod clevis;
 mod clock;
 mod cluster;
@@ -105,6 +106,7 @@ const LONG: &[Promise] = promises![
     copies::disks_that_are_there_twice_are_refused,
     drives::a_config_drive_gives_config_name_and_network,
     kubeadm::its_tools_read_a_cluster_of_ours,
+    capi::the_kubeadm_provider_starts_a_control_plane,
     servers::servers_of_packages_answer_on_both_boots,
     pxe::a_root_by_https_is_fetched_by_the_recipes_authority,
     verity::another_root_than_the_command_lines_is_refused,

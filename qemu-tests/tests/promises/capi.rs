@@ -1,0 +1,150 @@
+//! A Machine of Cluster API: the image for them, with the data of the kubeadm bootstrap provider.
+
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use image::paths::SENTINEL;
+use qemu_tests::lab::{BootOptions, Lab};
+use qemu_tests::running::Running;
+use qemu_tests::timeouts;
+use serde_json::{Value, json};
+use slipway::vm::agent::{data_url, until};
+
+use crate::cluster::expect;
+
+/// The recipe of `recipes/capi.toml`, with container images.
+const IMAGE: &str = "qemu-tests/capi";
+/// The data of a worker as the provider writes it, of specification 2.3.
+const PROVIDERS: &str = include_str!("../../../ignition/tests/data/kubeadm-2.3.json");
+/// The kubeconfig that kubeadm writes last of all.
+const KUBECTL: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf";
+/// A network of the node's own pods, which a user of the provider applies as an addon.
+const NETWORK: &str = r#"{"cniVersion":"1.0.0","name":"test","plugins":[{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":true,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}"#;
+
+/// kubeadm's configuration of a control plane, with the images of the image.
+fn kubeadm(kubernetes: &Value) -> Result<String> {
+    let version = kubernetes["version"].as_str().context("no version")?;
+    let tag = |name: &str| {
+        let image = kubernetes["images"][name].as_str();
+        let tag = image.and_then(|image| image.rsplit_once(':'));
+        tag.map(|(_, tag)| tag)
+            .with_context(|| format!("no image of {name}"))
+    };
+    Ok(format!(
+        "---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+nodeRegistration: {{ imagePullPolicy: Never, taints: [] }}
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+clusterName: capi
+kubernetesVersion: {version}
+imageRepository: slipway.local
+networking: {{ podSubnet: 10.244.0.0/16 }}
+dns: {{ imageTag: {} }}
+etcd: {{ local: {{ imageTag: {} }} }}
+",
+        tag("coredns")?,
+        tag("etcd")?
+    ))
+}
+
+/// The provider's data for the first control plane, as the child of a config of 3.x, as the templates of some infrastructure have it.
+fn config(kubeadm: &str) -> Result<Value> {
+    let mut data: Value = serde_json::from_str(PROVIDERS)?;
+    for file in data["storage"]["files"]
+        .as_array_mut()
+        .context("no files")?
+    {
+        let source = file["contents"]["source"].as_str().context("no source")?;
+        let source = match file["path"].as_str() {
+            Some("/etc/kubeadm.yml") => data_url(kubeadm.as_bytes()),
+            Some("/etc/kubeadm.sh") => source.replace("kubeadm%20join", "kubeadm%20init"),
+            _ => source.to_owned(),
+        };
+        file["contents"]["source"] = source.into();
+    }
+    // This machine has no disk for it.
+    data["storage"]["filesystems"] = json!([]);
+    let units = data["systemd"]["units"]
+        .as_array_mut()
+        .context("no units")?;
+    units.retain(|unit| unit["name"] == "kubeadm.service");
+    ensure!(units.len() == 2, "the unit is written with its drop-in");
+    // Groups of Flatcar, which a template's user has.
+    data["passwd"]["groups"] = json!([{ "name": "wheel" }, { "name": "docker" }]);
+    Ok(json!({
+        "ignition": {
+            "version": "3.4.0",
+            "config": { "merge": [{ "source": data_url(data.to_string().as_bytes()) }] },
+        },
+        "storage": { "files": [{
+            "path": "/etc/cni/net.d/10-test.conflist",
+            "contents": { "source": data_url(NETWORK.as_bytes()) },
+        }]},
+    }))
+}
+
+/// The provider's script runs `kubeadm init`, with all of its checks, and leaves the sentinel; the node becomes Ready, CoreDNS and
+/// kube-proxy run, and after a restart the node is Ready by itself.
+pub(crate) fn the_kubeadm_provider_starts_a_control_plane(lab: &mut Lab) -> Result<()> {
+    let image = lab.builder().build(IMAGE)?;
+    let node = lab.node_of(&image.disk)?;
+    let manifest: Value = serde_json::from_slice(&fs::read(image.out.join("manifest.json"))?)?;
+    let options = BootOptions {
+        config: Some(config(&kubeadm(&manifest["kubernetes"])?)?),
+        etcd: false,
+        image: Some(image.clone()),
+        ..BootOptions::default()
+    };
+    let running = lab.boot(&node, &options)?;
+    running.wait_agent()?;
+    let done = until(
+        &format!("[ -s {SENTINEL} ]"),
+        timeouts::READY,
+        "systemctl status kubeadm",
+    );
+    let done = running.run_within(&done, timeouts::READY + timeouts::QUESTION);
+    done.with_context(|| journal(&running))?;
+    expect(&running, &format!("cat {SENTINEL}"), "success")?;
+    // The script has put it away: it is not run again on the next boot.
+    running.run(
+        "test -e /tmp/kubeadm.yml && test ! -e /etc/kubeadm.yml && id -nG core | grep -w wheel",
+    )?;
+    works(&running)?;
+    running.power_off()?;
+
+    let running = lab.boot(&node, &options)?;
+    running.wait_agent()?;
+    works(&running).context("after a restart")?;
+    expect(
+        &running,
+        "systemctl show -P ConditionResult kubeadm; systemctl list-units --failed -q --no-legend",
+        "no",
+    )?;
+    running.power_off()?;
+    fs::remove_dir_all(&image.out).context("removing the image")
+}
+
+/// The node is Ready, and the pods of kubeadm's addons too.
+fn works(running: &Running) -> Result<()> {
+    let wait = |what: &str| {
+        let script = format!("until {KUBECTL} {what} --timeout=60s; do sleep 5; done");
+        running
+            .run_within(&script, timeouts::READY)
+            .with_context(|| journal(running))
+    };
+    wait("wait node --all --for=condition=Ready")?;
+    wait("-n kube-system rollout status deployment/coredns")?;
+    wait("-n kube-system rollout status daemonset/kube-proxy")?;
+    Ok(())
+}
+
+/// The end of what kubeadm and the kubelet said.
+fn journal(running: &Running) -> String {
+    let units = "journalctl -b --no-pager -o short-monotonic -u kubeadm -u kubelet | tail -n 60";
+    running
+        .ask(units)
+        .map_or_else(|error| error.to_string(), |answer| answer.output)
+}
