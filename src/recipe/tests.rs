@@ -19,8 +19,8 @@ mod trees;
 mod words;
 
 use super::{
-    Choice, FileKind, KubeletSource, KubernetesTool, Platform, PrebuiltFrom, Recipe, SET_ETCD,
-    SET_ROOT, load, load_as,
+    Choice, CniPlugins, FileKind, KubeletSource, KubernetesTool, Platform, PrebuiltFrom, Recipe,
+    SET_ETCD, SET_ROOT, load, load_as,
 };
 
 fn ours(name: &str) -> Recipe {
@@ -771,8 +771,9 @@ fn the_recipe_for_cluster_api_has_what_its_scripts_call() {
         let found = recipe.debian.packages.iter().any(|name| name == package);
         assert!(found, "{package}");
     }
-    let tools = &recipe.kubernetes.as_ref().unwrap().tools;
-    assert!(tools.contains(&KubernetesTool::Kubeadm));
+    let kubernetes = recipe.kubernetes.as_ref().unwrap();
+    assert!(kubernetes.tools.contains(&KubernetesTool::Kubeadm));
+    assert_eq!(recipe.cni_plugins(), Some(CniPlugins::Debian));
     let unit = image::kubelet::UNIT;
     let file = format!("/etc/systemd/system/{unit}.d/10-kubeadm.conf");
     let found = recipe

@@ -26,8 +26,11 @@ use crate::recipe::{Mistake, Recipe, SET_KERNEL};
 const MODULES: &str = "usr/lib/modules";
 /// The kernel beside its modules.
 const VMLINUZ: &str = "vmlinuz";
-/// What a package may have beside its modules, and the root has not, as nothing of `/boot`.
-const NO_MODULES: [&str; 3] = [VMLINUZ, "System.map", "config"];
+/// What a package may have beside its modules, and the root has not, as nothing of `/boot` but [`CONFIG`].
+const NO_MODULES: [&str; 2] = [VMLINUZ, "System.map"];
+/// The kernel's configuration beside its modules, where Fedora has it and kubeadm looks for it: a kernel that tells its configuration in
+/// `/proc/config.gz` is rare, and kubeadm refuses a node that tells it nowhere.
+const CONFIG: &str = "config";
 /// Path of the package inside depmod's namespace.
 const INSIDE: &str = "/work";
 
@@ -153,6 +156,10 @@ fn unpack_with(
         }
         // Links there lead to headers, which are not in the image.
     }
+    if let Some(config) = config_of_boot(&made.path, &release) {
+        let path = format!("/{MODULES}/{release}/{CONFIG}");
+        entries.push(Entry::copy(path, 0o644, config));
+    }
     // A recipe may bring further modules, and with them depmod's files.
     let layer = Layer::with_key(entries, key.clone())?.of(Writer::Package);
     let size = fs::metadata(&vmlinuz)
@@ -211,6 +218,13 @@ fn one_kernel(folder: &Path) -> Result<(String, PathBuf)> {
     Ok(found.remove(0))
 }
 
+/// The kernel's configuration in `/boot`, unless the package has it beside the modules.
+fn config_of_boot(folder: &Path, release: &str) -> Option<PathBuf> {
+    let beside = folder.join(MODULES).join(release).join(CONFIG);
+    let config = folder.join("boot").join(format!("config-{release}"));
+    (!beside.is_file() && config.is_file()).then_some(config)
+}
+
 /// Names and paths of what is in a folder; nothing if it is not there.
 fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     let about = || format!("reading {}", folder.display());
@@ -231,6 +245,24 @@ fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_configuration_of_boot_goes_beside_the_modules_unless_one_is_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let boot = folder.path().join("boot");
+        let modules = folder.path().join(MODULES).join("6.12.1");
+        for folder in [&boot, &modules] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        let found = || config_of_boot(folder.path(), "6.12.1");
+        fs::write(boot.join("config-6.12.2"), "").unwrap();
+        assert_eq!(found(), None);
+        let config = boot.join("config-6.12.1");
+        fs::write(&config, "").unwrap();
+        assert_eq!(found(), Some(config));
+        fs::write(modules.join(CONFIG), "").unwrap();
+        assert_eq!(found(), None);
+    }
 
     #[test]
     fn a_package_has_one_kernel() {

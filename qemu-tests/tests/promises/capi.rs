@@ -21,7 +21,7 @@ const KUBECTL: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf";
 /// A network of the node's own pods, which a user of the provider applies as an addon.
 const NETWORK: &str = r#"{"cniVersion":"1.0.0","name":"test","plugins":[{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":true,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}"#;
 
-/// kubeadm's configuration of a control plane, with the images of the image.
+/// kubeadm's configuration of a control plane, with the images of the image, and with time for an emulated machine.
 fn kubeadm(kubernetes: &Value) -> Result<String> {
     let version = kubernetes["version"].as_str().context("no version")?;
     let tag = |name: &str| {
@@ -34,6 +34,7 @@ fn kubeadm(kubernetes: &Value) -> Result<String> {
         "---
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
+timeouts: {{ kubernetesAPICall: 6m, controlPlaneComponentHealthCheck: 6m }}
 nodeRegistration: {{ imagePullPolicy: Never, taints: [] }}
 ---
 apiVersion: kubeadm.k8s.io/v1beta4

@@ -34,6 +34,7 @@ mod state;
 mod timeline;
 mod upgrade;
 mod verity;
+mod volumes;
 mod watchdog;
 mod workstation;
 
@@ -107,6 +108,7 @@ const LONG: &[Promise] = promises![
     drives::a_config_drive_gives_config_name_and_network,
     kubeadm::its_tools_read_a_cluster_of_ours,
     capi::the_kubeadm_provider_starts_a_control_plane,
+    volumes::a_pod_has_volumes_by_nfs_and_iscsi,
     servers::servers_of_packages_answer_on_both_boots,
     pxe::a_root_by_https_is_fetched_by_the_recipes_authority,
     verity::another_root_than_the_command_lines_is_refused,
