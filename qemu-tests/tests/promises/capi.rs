@@ -21,7 +21,8 @@ const KUBECTL: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf";
 /// A network of the node's own pods, which a user of the provider applies as an addon.
 const NETWORK: &str = r#"{"cniVersion":"1.0.0","name":"test","plugins":[{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":true,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}"#;
 
-/// kubeadm's configuration of a control plane, with the images of the image, and with time for an emulated machine.
+/// kubeadm's configuration of a control plane, with the images of the image, and with time for an emulated machine. Its kube-proxy uses
+/// iptables, which is kubeadm's default.
 fn kubeadm(kubernetes: &Value) -> Result<String> {
     let version = kubernetes["version"].as_str().context("no version")?;
     let tag = |name: &str| {
@@ -142,9 +143,10 @@ fn works(running: &Running) -> Result<()> {
     Ok(())
 }
 
-/// The end of what kubeadm and the kubelet said.
+/// The pods, and the end of what kubeadm and the kubelet said.
 fn journal(running: &Running) -> String {
-    let units = "journalctl -b --no-pager -o short-monotonic -u kubeadm -u kubelet | tail -n 60";
+    let units = "kubectl --kubeconfig /etc/kubernetes/admin.conf get pods -A
+         journalctl -b --no-pager -o short-monotonic -u kubeadm -u kubelet | grep -v 'Probe failed' | tail -n 60";
     running
         .ask(units)
         .map_or_else(|error| error.to_string(), |answer| answer.output)

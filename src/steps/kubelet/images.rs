@@ -1,6 +1,8 @@
 //! The container images of the recipe, made of Debian packages and of programs of the Kubernetes release: a folder of the
 //! root for each, and the list by which the node tells containerd of them.
 
+mod contents;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,6 +16,8 @@ use image::kubelet::{ETCD_IMAGE, PAUSE_IMAGE};
 use image::paths::{CONTAINER_IMAGES, NODE_PROGRAM};
 use serde::{Deserialize, Serialize};
 
+use contents::{Content, Wanted, XTABLES, wanted};
+
 use super::prebuilt;
 use crate::code;
 use crate::debian::pinned::Deb;
@@ -26,10 +30,8 @@ use crate::layer::{Entry, Layer};
 use crate::lock::LockedRecipe;
 use crate::lock::kubelet::Program;
 use crate::oci::{self, RunConfig};
-use crate::recipe::{ContainerImage, SET_ETCD};
+use crate::recipe::SET_ETCD;
 
-/// Where the images' names begin: nothing is ever pulled from there.
-const REGISTRY: &str = "slipway.local";
 /// The file of a step's folder with the image's documents.
 const DOCUMENTS: &str = "documents.json";
 /// The folder of a step's folder with the image's files.
@@ -43,51 +45,6 @@ pub(super) struct Images {
     pub references: BTreeMap<String, String>,
     /// Those that others built: full name and digest of the manifest.
     pub prebuilt: Vec<(String, String)>,
-}
-
-/// Who runs CoreDNS, as in upstream's image. Its port is below 1024, which containerd's configuration allows.
-const NOBODY: &str = "65532:65532";
-
-/// flannel's program in its image.
-const FLANNELD: &str = "/opt/bin/flanneld";
-
-/// What nft consists of: a library that is missing in this list fails the build.
-const NFT: &[&str] = &[
-    "libbsd0",
-    "libc6",
-    "libedit2",
-    "libgmp10",
-    "libjansson4",
-    "libmd0",
-    "libmnl0",
-    "libnftables1",
-    "libnftnl11",
-    "libtinfo6",
-    "libxtables12",
-    "nftables",
-];
-
-/// What an image is made of: paths of Debian packages, a static program of the release, or both.
-struct Content<'a> {
-    /// The packages.
-    debs: Vec<Deb>,
-    /// Which of their paths.
-    keep: fn(&str) -> bool,
-    /// The program, which is the entry point.
-    program: Option<&'a Program>,
-}
-
-/// An image to make.
-struct Wanted<'a> {
-    image: ContainerImage,
-    /// Its full names; the first one is its reference.
-    names: Vec<String>,
-    content: Content<'a>,
-    entrypoint: Vec<String>,
-    /// User and group of its programs; empty for root.
-    user: &'static str,
-    /// The commands that check at build time that its programs start.
-    proofs: Vec<Vec<String>>,
 }
 
 /// The documents of a made image.
@@ -184,154 +141,10 @@ pub(super) fn bake(
     })
 }
 
-/// How an image is made.
-fn wanted<'a>(
-    image: ContainerImage,
-    debs: &[Deb],
-    components: &'a BTreeMap<String, Program>,
-) -> Result<Wanted<'a>> {
-    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-    let deb = |name: &str| {
-        debs.iter()
-            .find(|deb| deb.package.name == name)
-            .cloned()
-            .with_context(|| format!("the lock's set has no package {name}"))
-    };
-    let packages = |names: &[&str], keep| -> Result<Content<'a>> {
-        Ok(Content {
-            debs: names.iter().map(|name| deb(name)).collect::<Result<_>>()?,
-            keep,
-            program: None,
-        })
-    };
-    Ok(match image {
-        ContainerImage::Pause => Wanted {
-            image,
-            names: vec![PAUSE_IMAGE.to_owned()],
-            content: packages(&["catatonit"], is_pause)?,
-            entrypoint: words(&["/usr/bin/catatonit", "-P"]),
-            user: "",
-            proofs: vec![words(&["/usr/bin/catatonit", "--version"])],
-        },
-        ContainerImage::Etcd if components.contains_key(image.name()) => {
-            let nothing = packages(&[], is_nothing)?;
-            let mut wanted = of_release(image, "/usr/bin", nothing, components)?;
-            let release = &components[image.name()].version;
-            let release = release.trim_start_matches('v');
-            wanted.names = vec![
-                format!("{REGISTRY}/{}:{release}-0", image.name()),
-                ETCD_IMAGE.to_owned(),
-            ];
-            wanted
-        }
-        ContainerImage::Etcd => {
-            // Kubernetes' tools choose etcd's options by the release in the tag, and write it with a build number.
-            let server = deb("etcd-server")?;
-            let release = upstream(&server.package.version);
-            let tagged = format!("{REGISTRY}/{}:{release}-0", image.name());
-            Wanted {
-                image,
-                names: vec![tagged, ETCD_IMAGE.to_owned()],
-                content: packages(&["etcd-server", "libc6"], is_etcd)?,
-                entrypoint: words(&["/usr/bin/etcd"]),
-                user: "",
-                proofs: vec![words(&["/usr/bin/etcd", "--version"])],
-            }
-        }
-        ContainerImage::KubeApiserver
-        | ContainerImage::KubeControllerManager
-        | ContainerImage::KubeScheduler => {
-            of_release(image, "/usr/bin", packages(&[], is_nothing)?, components)?
-        }
-        ContainerImage::KubeProxy => {
-            // Where upstream's image has it, and kubeadm's DaemonSet looks for it.
-            let content = packages(NFT, is_nft)?;
-            let mut wanted = of_release(image, "/usr/local/bin", content, components)?;
-            wanted.proofs.push(words(&["/usr/sbin/nft", "--version"]));
-            wanted
-        }
-        ContainerImage::Flannel => {
-            // Where upstream's image has it, beside nft, by which it makes its rules.
-            let content = packages(NFT, is_nft)?;
-            let mut wanted = of_release(image, "/opt/bin", content, components)?;
-            let program = FLANNELD.to_owned();
-            wanted.proofs = vec![
-                vec![program.clone(), "--version".to_owned()],
-                words(&["/usr/sbin/nft", "--version"]),
-            ];
-            wanted.entrypoint = vec![program];
-            wanted
-        }
-        ContainerImage::Coredns => {
-            let content = packages(&[], is_nothing)?;
-            Wanted {
-                user: NOBODY,
-                ..of_release(image, "", content, components)?
-            }
-        }
-    })
-}
-
-/// An image of a program of the release, with what it needs beside it.
-fn of_release<'a>(
-    image: ContainerImage,
-    folder: &str,
-    content: Content<'a>,
-    components: &'a BTreeMap<String, Program>,
-) -> Result<Wanted<'a>> {
-    let name = image.name();
-    let program = components
-        .get(name)
-        .with_context(|| format!("the lock has no program {name}"))?;
-    let path = format!("{folder}/{name}");
-    Ok(Wanted {
-        image,
-        names: vec![format!("{REGISTRY}/{name}:{}", program.version)],
-        content: Content {
-            program: Some(program),
-            ..content
-        },
-        proofs: vec![vec![path.clone(), "--version".to_owned()]],
-        entrypoint: vec![path],
-        user: "",
-    })
-}
-
 /// The name of an image without registry and tag.
 fn short(name: &str) -> &str {
     let name = name.rsplit('/').next().unwrap_or(name);
     name.split([':', '@']).next().unwrap_or(name)
-}
-
-fn is_nothing(_: &str) -> bool {
-    false
-}
-
-fn is_pause(path: &str) -> bool {
-    path == "/usr/bin/catatonit"
-}
-
-fn is_etcd(path: &str) -> bool {
-    path == "/usr/bin/etcd" || is_library(path)
-}
-
-fn is_nft(path: &str) -> bool {
-    path == "/usr/sbin/nft" || is_library(path)
-}
-
-/// Of the C library, only the files for a program without locales and converters.
-fn is_library(path: &str) -> bool {
-    path == "/usr/lib64"
-        || path.starts_with("/usr/lib64/")
-        || (path.starts_with("/usr/lib/") && path.contains(".so") && !path.contains("/gconv/"))
-}
-
-/// The upstream version of a Debian package's version, without epoch and revision (Debian policy, 5.6.12).
-fn upstream(version: &str) -> &str {
-    let version = version.split_once(':').map_or(version, |(_, rest)| rest);
-    version
-        .rsplit_once('-')
-        .map_or(version, |(upstream, _)| upstream)
 }
 
 /// The step that makes one image: its key, its folder, and whether that came from the cache.
@@ -410,6 +223,8 @@ fn files_in(content: &Content<'_>, entrypoint: &[String], made: &Path) -> Result
         true => Vec::new(),
         false => kept(&made.join(FILES), |_| true)?,
     };
+    let names = content.names.iter();
+    entries.extend(names.map(|name| Entry::symlink(*name, XTABLES)));
     if let Some(program) = content.program {
         let path = entrypoint.first().context("an image's program")?;
         let there: BTreeSet<_> = entries.iter().map(|entry| entry.path.clone()).collect();
@@ -494,7 +309,9 @@ fn unit(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::contents::is_pause;
     use super::*;
+    use crate::recipe::ContainerImage;
 
     #[test]
     fn only_what_is_kept_is_in_an_image() {
@@ -577,16 +394,5 @@ mod tests {
         assert_eq!(unit.matches('@').count(), 1, "{unit}");
         let mark = "ConditionPathExists=!/var/lib/containerd/slipway-images-0123456789abcdef\n";
         assert!(unit.contains(mark), "{unit}");
-    }
-
-    #[test]
-    fn a_packages_version_gives_the_upstream_one() {
-        for (version, upstream) in [
-            ("3.5.16-4+b13", "3.5.16"),
-            ("1:2.0-1-3", "2.0-1"),
-            ("0.2.1", "0.2.1"),
-        ] {
-            assert_eq!(super::upstream(version), upstream);
-        }
     }
 }
