@@ -112,7 +112,8 @@ pub const MOUNTS: &[Mount] = &[
     Mount::new("proc", "/proc", &["nosuid", "noexec", "nodev"]),
     // Block devices that appear later must be seen by volume drivers.
     Mount::folder("/dev", Slave),
-    Mount::folder("/sys", Slave).read_only(),
+    // Volumes by iSCSI and Fibre Channel have their hosts scanned by a file in /sys/class/scsi_host.
+    Mount::folder("/sys", Slave),
     // Pods' control groups.
     Mount::folder("/sys/fs/cgroup", Slave),
     Mount::new("tmpfs", "/tmp", &["nosuid", "nodev", "mode=1777"]),
