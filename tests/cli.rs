@@ -59,7 +59,7 @@ fn variables() -> std::collections::BTreeSet<String> {
                     word.starts_with("SLIPWAY_")
                         // Of the compilation: the build script sets them, or a distributor.
                         && !word.ends_with("_PROGRAM")
-                        && !["SLIPWAY_DEFAULT_MIRROR", "SLIPWAY_RUST"].contains(word)
+                        && !["SLIPWAY_DEFAULT_MIRROR", "SLIPWAY_RUST", "SLIPWAY_GLIBC"].contains(word)
                         && !word.starts_with("SLIPWAY_CODE_")
                         && word.bytes().all(|b| b == b'_' || b.is_ascii_uppercase())
                 });
