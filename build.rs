@@ -36,7 +36,9 @@ fn main() {
     crates::write(&root, &PROGRAMS.map(|(package, _)| package));
     println!("cargo::rustc-env=SLIPWAY_RUST={}", crates::rust());
     let c_library = crates::c_library();
-    println!("cargo::rerun-if-changed={}", c_library.archive.display());
+    if let Some(archive) = c_library.archive {
+        println!("cargo::rerun-if-changed={}", archive.display());
+    }
     let glibc = c_library.glibc.unwrap_or_default();
     println!("cargo::rustc-env=SLIPWAY_GLIBC={glibc}");
     let folder = match env::var_os("SLIPWAY_PROGRAMS") {

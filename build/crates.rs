@@ -59,13 +59,13 @@ pub(crate) fn rust() -> String {
 
 /// The C library that is in each program, as the linker's archive of it tells.
 pub(crate) struct CLibrary {
-    /// The archive.
-    pub(crate) archive: PathBuf,
+    /// The archive, if the linker has one.
+    pub(crate) archive: Option<PathBuf>,
     /// `2.41-12+deb13u1`; none if it is not GNU's.
     pub(crate) glibc: Option<String>,
 }
 
-/// The C library of this host's linker.
+/// The C library of this host's linker. A host without the static one can check the sources; linking says what is missing.
 #[allow(
     clippy::disallowed_methods,
     reason = "a build script asks the linker itself"
@@ -77,10 +77,10 @@ pub(crate) fn c_library() -> CLibrary {
         .output()
         .expect("the linker starts");
     let archive = PathBuf::from(String::from_utf8_lossy(&said.stdout).trim());
-    let bytes = fs::read(&archive).expect("the linker has the C library's static archive");
+    let bytes = fs::read(&archive).ok();
     CLibrary {
-        glibc: glibc(&bytes).map(str::to_owned),
-        archive,
+        glibc: bytes.as_deref().and_then(glibc).map(str::to_owned),
+        archive: bytes.is_some().then_some(archive),
     }
 }
 
