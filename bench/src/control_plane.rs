@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use image::container_images::REGISTRY;
 use serde_json::Value;
 
 /// The peer.
@@ -66,7 +67,7 @@ patches: {{ directory: /etc/patches }}
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
 kubernetesVersion: {version}
-imageRepository: slipway.local
+imageRepository: {REGISTRY}
 networking: {{ podSubnet: 10.244.0.0/16 }}
 etcd: {{ local: {{ imageTag: {tag} }} }}
 {documents}"

@@ -16,6 +16,9 @@ pub const IMAGES_UNIT: &str = "slipway-images.service";
 /// The subcommand of [`crate::paths::NODE_PROGRAM`] that does it.
 pub const IMAGES_COMMAND: &str = "container-images";
 
+/// Where the names of the images that a build makes begin: nothing is ever pulled from there.
+pub const REGISTRY: &str = "slipway.local";
+
 /// The images of a root.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

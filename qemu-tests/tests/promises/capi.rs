@@ -3,6 +3,8 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
+use image::container_images::REGISTRY;
+use image::kubelet::ADMIN_KUBECONFIG;
 use image::paths::SENTINEL;
 use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::running::Running;
@@ -16,8 +18,6 @@ use crate::cluster::expect;
 const IMAGE: &str = "qemu-tests/capi";
 /// The data of a worker as the provider writes it, of specification 2.3.
 const PROVIDERS: &str = include_str!("../../../ignition/tests/data/kubeadm-2.3.json");
-/// The kubeconfig that kubeadm writes last of all.
-const KUBECTL: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf";
 /// A network of the node's own pods, which a user of the provider applies as an addon.
 const NETWORK: &str = r#"{"cniVersion":"1.0.0","name":"test","plugins":[{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":true,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}"#;
 
@@ -42,7 +42,7 @@ apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
 clusterName: capi
 kubernetesVersion: {version}
-imageRepository: slipway.local
+imageRepository: {REGISTRY}
 networking: {{ podSubnet: 10.244.0.0/16 }}
 dns: {{ imageTag: {} }}
 etcd: {{ local: {{ imageTag: {} }} }}
@@ -132,7 +132,9 @@ pub(crate) fn the_kubeadm_provider_starts_a_control_plane(lab: &mut Lab) -> Resu
 /// The node is Ready, and the pods of kubeadm's addons too.
 fn works(running: &Running) -> Result<()> {
     let wait = |what: &str| {
-        let script = format!("until {KUBECTL} {what} --timeout=60s; do sleep 5; done");
+        let script = format!(
+            "until kubectl --kubeconfig {ADMIN_KUBECONFIG} {what} --timeout=60s; do sleep 5; done"
+        );
         running
             .run_within(&script, timeouts::READY)
             .with_context(|| journal(running))
@@ -145,9 +147,11 @@ fn works(running: &Running) -> Result<()> {
 
 /// The pods, and the end of what kubeadm and the kubelet said.
 fn journal(running: &Running) -> String {
-    let units = "kubectl --kubeconfig /etc/kubernetes/admin.conf get pods -A
-         journalctl -b --no-pager -o short-monotonic -u kubeadm -u kubelet | grep -v 'Probe failed' | tail -n 60";
+    let units = format!(
+        "kubectl --kubeconfig {ADMIN_KUBECONFIG} get pods -A
+         journalctl -b --no-pager -o short-monotonic -u kubeadm -u kubelet | grep -v 'Probe failed' | tail -n 60"
+    );
     running
-        .ask(units)
+        .ask(&units)
         .map_or_else(|error| error.to_string(), |answer| answer.output)
 }

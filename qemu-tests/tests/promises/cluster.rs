@@ -10,7 +10,8 @@ use qemu_tests::running::Running;
 use qemu_tests::timeouts;
 use serde_json::{Value, json};
 use slipway::vm::agent::{data_url, is_ready, until};
-use slipway::vm::disks::copy_sparse;
+use slipway::vm::disks::{Node, copy_sparse};
+use slipway::vm::run::Image;
 use slipway::vm::timeline::{read, table};
 
 /// The cluster of the demo's etcd disk, of one node, which pods may run on. A loaded host without KVM may need longer than
@@ -166,13 +167,7 @@ pub(crate) fn config() -> Value {
 /// A cluster with etcd 3.6, which the image's build compiled, becomes Ready. An image with etcd 3.5 does not start its etcd on that
 /// data: the consoles and the status say why, and with the disk that was refused the first image has its cluster again.
 pub(crate) fn data_of_a_later_etcd_is_refused_and_kept(lab: &mut Lab) -> Result<()> {
-    let image = lab.builder().build(ETCD_36)?;
-    let later = lab.node_of(&image.disk)?;
-    let options = BootOptions {
-        config: Some(config()),
-        image: Some(image),
-        ..BootOptions::default()
-    };
+    let (_, later, options) = of_recipe(lab, ETCD_36)?;
     let running = lab.boot(&later, &options)?;
     wait_ready(&running)?;
     expect(&running, ETCD_VERSION, "3.6 3.6")?;
@@ -209,6 +204,18 @@ pub(crate) fn data_of_a_later_etcd_is_refused_and_kept(lab: &mut Lab) -> Result<
     let running = lab.boot(&later, &options)?;
     wait_ready(&running).context("with the first image again")?;
     expect(&running, KEPT, "afloat")
+}
+
+/// The image of a recipe, a node of it, and how that boots as the control plane of the cluster.
+pub(crate) fn of_recipe(lab: &mut Lab, recipe: &str) -> Result<(Image, Node, BootOptions)> {
+    let image = lab.builder().build(recipe)?;
+    let node = lab.node_of(&image.disk)?;
+    let options = BootOptions {
+        config: Some(config()),
+        image: Some(image.clone()),
+        ..BootOptions::default()
+    };
+    Ok((image, node, options))
 }
 
 /// Runs a script that must succeed and print this.

@@ -4,11 +4,11 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use image::kubelet::ADMIN_KUBECONFIG;
-use qemu_tests::lab::{BootOptions, Lab};
+use qemu_tests::lab::Lab;
 use qemu_tests::running::Running;
 use qemu_tests::timeouts;
 
-use crate::cluster::{config, wait_ready};
+use crate::cluster::{of_recipe, wait_ready};
 
 /// What kubeadm says of a certificate or an authority that it does not find or cannot read.
 const MISSING: [&str; 2] = ["!MISSING!", "<invalid>"];
@@ -35,13 +35,7 @@ const PLAN: &str =
 /// kubeadm finds each certificate, reads the cluster's configuration, finds it well and its components' versions, makes
 /// tokens, and renews a certificate that the API server then serves with.
 pub(crate) fn its_tools_read_a_cluster_of_ours(lab: &mut Lab) -> Result<()> {
-    let image = lab.builder().build("qemu-tests/kubeadm")?;
-    let node = lab.node_of(&image.disk)?;
-    let options = BootOptions {
-        config: Some(config()),
-        image: Some(image.clone()),
-        ..BootOptions::default()
-    };
+    let (image, node, options) = of_recipe(lab, "qemu-tests/kubeadm")?;
     let running = lab.boot(&node, &options)?;
     wait_ready(&running)?;
     certificates(&running)?;

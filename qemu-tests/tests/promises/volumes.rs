@@ -3,11 +3,12 @@
 use std::fs;
 
 use anyhow::{Context, Result, ensure};
-use qemu_tests::lab::{BootOptions, Lab};
+use image::kubelet::{ADMIN_KUBECONFIG, PAUSE_IMAGE};
+use qemu_tests::lab::Lab;
 use qemu_tests::running::Running;
 use qemu_tests::timeouts;
 
-use crate::cluster::{config, expect, wait_ready};
+use crate::cluster::{expect, of_recipe, wait_ready};
 
 /// The recipe of the image with open-iscsi, a target and a server of NFS.
 const IMAGE: &str = "qemu-tests/volumes";
@@ -22,7 +23,6 @@ tgtadm --mode target --op show | grep -A2 iqn.2026-11.test:disk
 ";
 /// A pod that writes to both volumes. pause's image has no shell; that of the kubelet's container is lent to it.
 const POD: &str = r#"
-export KUBECONFIG=/etc/kubernetes/admin.conf
 until kubectl get serviceaccount default >/dev/null 2>&1; do sleep 1; done
 kubectl apply -f - <<'END'
 apiVersion: v1
@@ -32,7 +32,7 @@ spec:
   terminationGracePeriodSeconds: 1
   containers:
   - name: writer
-    image: slipway.local/pause:baked
+    image: @IMAGE@
     imagePullPolicy: Never
     command: [/usr/bin/bash, -ec]
     args: ['echo by-nfs >/nfs/word; echo by-iscsi >/disk/word; sync; exec sleep infinity']
@@ -51,12 +51,12 @@ kubectl wait --for=condition=Ready pod/writer --timeout=240s
 /// What the pod wrote, as the server of NFS has it, and as another reader of the same session finds it.
 const WRITTEN: &str = r"
 cat /var/srv/nfs/word
-kubectl --kubeconfig /etc/kubernetes/admin.conf exec writer -- /usr/bin/cat /disk/word
+kubectl exec writer -- /usr/bin/cat /disk/word
 iscsiadm -m session | grep -c iqn.2026-11.test:disk
 ";
 /// Removes the pod, and waits until nothing of its volumes is mounted and the session is closed.
 const REMOVED: &str = r"
-kubectl --kubeconfig /etc/kubernetes/admin.conf delete pod writer --timeout=120s >/dev/null
+kubectl delete pod writer --timeout=120s >/dev/null
 for i in {1..60}; do
   left=$(findmnt -rno TARGET | grep -E 'kubernetes.io~nfs|iscsi'; iscsiadm -m session 2>/dev/null)
   [[ -z $left ]] && { echo nothing; exit; }
@@ -68,43 +68,45 @@ echo $left
 /// A pod has a volume by NFS and one by iSCSI, formats and fills it, and leaves neither a mount nor a session; after a restart the
 /// target's disk has what was written.
 pub(crate) fn a_pod_has_volumes_by_nfs_and_iscsi(lab: &mut Lab) -> Result<()> {
-    let image = lab.builder().build(IMAGE)?;
-    let node = lab.node_of(&image.disk)?;
-    let options = BootOptions {
-        config: Some(config()),
-        image: Some(image.clone()),
-        ..BootOptions::default()
-    };
+    let (image, node, options) = of_recipe(lab, IMAGE)?;
     let running = lab.boot(&node, &options)?;
     wait_ready(&running)?;
     let name = running.run("cat /etc/iscsi/initiatorname.iscsi")?;
     ensure!(name.contains("InitiatorName=iqn."), "{name}");
     writes(&running)?;
-    expect(&running, WRITTEN, "by-nfs\nby-iscsi\n1").with_context(|| journal(&running))?;
-    expect(&running, REMOVED, "nothing").with_context(|| journal(&running))?;
+    expect(&running, &as_admin(WRITTEN), "by-nfs\nby-iscsi\n1")
+        .with_context(|| journal(&running))?;
+    expect(&running, &as_admin(REMOVED), "nothing").with_context(|| journal(&running))?;
     running.power_off()?;
 
     let running = lab.boot(&node, &options)?;
     wait_ready(&running).context("after a restart")?;
     expect(&running, "cat /etc/iscsi/initiatorname.iscsi", &name).context("after a restart")?;
     writes(&running).context("after a restart")?;
-    expect(&running, WRITTEN, "by-nfs\nby-iscsi\n1").with_context(|| journal(&running))?;
+    expect(&running, &as_admin(WRITTEN), "by-nfs\nby-iscsi\n1")
+        .with_context(|| journal(&running))?;
     // A node that goes down while its pods have such volumes comes to an end.
     running.power_off()?;
     fs::remove_dir_all(&image.out).context("removing the image")
 }
 
+/// A script whose kubectl is the administrator's.
+fn as_admin(script: &str) -> String {
+    format!("export KUBECONFIG={ADMIN_KUBECONFIG}\n{script}")
+}
+
 fn writes(running: &Running) -> Result<()> {
     running.run(SERVERS)?;
-    let made = running.run_within(POD, timeouts::READY);
+    let pod = as_admin(&POD.replace("@IMAGE@", PAUSE_IMAGE));
+    let made = running.run_within(&pod, timeouts::READY);
     made.with_context(|| journal(running)).map(drop)
 }
 
 /// What the kubelet and the daemon said of it.
 fn journal(running: &Running) -> String {
-    let script = "kubectl --kubeconfig /etc/kubernetes/admin.conf describe pod writer | tail -n 20
+    let script = "kubectl describe pod writer | tail -n 20
          journalctl -b --no-pager -o short-monotonic -u kubelet -u iscsid -u tgt -u nfs-server -u rpc-statd | tail -n 60";
     running
-        .ask(script)
+        .ask(&as_admin(script))
         .map_or_else(|error| error.to_string(), |answer| answer.output)
 }

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
+use image::container_images::REGISTRY;
 use image::kubelet::{ETCD_IMAGE, PAUSE_IMAGE};
 
 use crate::debian::pinned::Deb;
 use crate::lock::kubelet::Program;
 use crate::recipe::ContainerImage;
 
-/// Where the images' names begin: nothing is ever pulled from there.
-const REGISTRY: &str = "slipway.local";
 /// Who runs CoreDNS, as in upstream's image. Its port is below 1024, which containerd's configuration allows.
 const NOBODY: &str = "65532:65532";
 
