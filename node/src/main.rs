@@ -16,6 +16,9 @@ mod shutdown_limit;
 mod runtime_pod;
 mod static_pods;
 
+// Floor: etcd's data before etcd starts
+mod etcd_first_start;
+
 // Floor: the console, remedies, questions and messages to systemd, the container's bundle, containerd's data
 mod bundle;
 mod console;

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use image::kubelet::{ETCD_IMAGE, ETCD_POD, STATIC_PODS};
+use image::paths::ETCD;
 
 use crate::bundle;
 use crate::credential_providers;
+use crate::etcd_first_start;
 use crate::object::{self, Bootstrap};
 use crate::this_boot::SYNCHRONIZED;
 use crate::{control_plane, further, join, kubelet_server, pinned_kubelet, shutdown_limit};
@@ -28,6 +30,7 @@ pub(crate) fn run(world: &World) -> Result<()> {
     bundle::make_folders(root)?;
     credential_providers::check(world)?;
     let bootstrap = object::read(world, object::PATIENCE)?;
+    begin_etcd_anew(world, bootstrap.as_ref());
     if let Some(bootstrap) = &bootstrap {
         for note in &bootstrap.object.notes {
             tracing::info!("{note}");
@@ -42,6 +45,21 @@ pub(crate) fn run(world: &World) -> Result<()> {
         wait_for_clock(world);
     }
     Ok(())
+}
+
+/// A member of etcd whose first start was cut off would wait for ever. What cannot be examined is etcd's to report.
+fn begin_etcd_anew(world: &World, bootstrap: Option<&Bootstrap>) {
+    let local = bootstrap.map(|bootstrap| bootstrap.object.config.cluster.etcd.local.as_ref());
+    let Some(folder) = local.map_or(Some(ETCD), |local| Some(local?.data_dir.as_str())) else {
+        return;
+    };
+    match etcd_first_start::remove_unstarted(&world.in_initrd(folder)) {
+        Ok(false) => {}
+        Ok(true) => tracing::warn!(
+            "etcd was cut off in its first start and wrote no entry: {folder}/member is removed, it begins anew"
+        ),
+        Err(error) => tracing::warn!("whether etcd ever began is not known: {error:#}"),
+    }
 }
 
 /// The files of this node in its cluster.

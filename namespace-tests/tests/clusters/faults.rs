@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use namespace_tests::lab::Lab;
 use namespace_tests::node::{Node, NodeOptions};
 
@@ -18,6 +18,8 @@ const NOTHING: &str = "! ls /etc/kubernetes/pki/* /etc/kubernetes/*.conf /var/li
 const CUTS: [u64; 12] = [
     100, 300, 500, 800, 1100, 1500, 2000, 2500, 3000, 3500, 4000, 5000,
 ];
+/// How often a moment of some milliseconds is tried.
+const ATTEMPTS: u8 = 5;
 /// The size of a `/var` that can be full, MiB.
 const SMALL_VAR: u32 = 256;
 /// Leaves no byte of `/var`.
@@ -184,6 +186,47 @@ pub(crate) fn a_bring_up_that_is_cut_again_and_again_goes_on(lab: &mut Lab) -> R
         "a Ready cluster is another one after a cut"
     );
     Ok(())
+}
+
+/// The power is cut between etcd's first file and its first entry: etcd alone would wait for ever with what it finds.
+pub(crate) fn a_cut_before_etcds_first_entry_begins_it_anew(lab: &mut Lab) -> Result<()> {
+    for _ in 0..ATTEMPTS {
+        let mut node = lab.control_plane("cp1", 11, OBJECT)?;
+        if cut_before_the_first_entry(&mut node, lab)? {
+            return Ok(());
+        }
+    }
+    bail!("etcd was never met before its first entry, in {ATTEMPTS} attempts")
+}
+
+/// The same of a further control plane.
+pub(crate) fn a_cut_before_a_further_members_first_entry_begins_it_anew(
+    lab: &mut Lab,
+) -> Result<()> {
+    for _ in 0..ATTEMPTS {
+        let mut first = lab.control_plane("cp1", 11, OBJECT)?;
+        first.start(&lab.hub)?;
+        first.wait_ready(READY)?;
+        let object = ticket(&first)?.object("lab", true);
+        let mut second = lab.control_plane("cp2", 12, &object)?;
+        if cut_before_the_first_entry(&mut second, lab)? {
+            return Ok(());
+        }
+    }
+    bail!("etcd was never met before its first entry, in {ATTEMPTS} attempts")
+}
+
+/// Stops the whole node as soon as etcd's log is there, cuts its power, and waits until it is Ready. Whether etcd had no entry yet.
+fn cut_before_the_first_entry(node: &mut Node, lab: &Lab) -> Result<bool> {
+    node.start(&lab.hub)?;
+    node.run_within(
+        "while [ ! -e /var/lib/etcd/member/wal ]; do :; done; kill -STOP -1",
+        READY,
+    )?;
+    node.cut()?;
+    node.start(&lab.hub)?;
+    node.wait_ready(READY)?;
+    Ok(node.log("kubelet").contains("wrote no entry"))
 }
 
 /// `/var` is full while a node comes up: it says so, and once there is room it becomes Ready. It is full again when the power is

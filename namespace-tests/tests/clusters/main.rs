@@ -29,12 +29,16 @@ const TESTS: &[Test] = tests![
     upkeep::certificates_are_made_anew_under_a_running_cluster,
     faults::joins_that_must_not_succeed_change_nothing,
     faults::a_bring_up_that_is_cut_again_and_again_goes_on,
+    faults::a_cut_before_etcds_first_entry_begins_it_anew,
     faults::a_full_disk_is_named_and_loses_nothing,
     flannel::pods_on_two_networks_reach_each_other_by_vxlan,
 ];
 
 /// Those that CI leaves out.
-const LONG: &[Test] = tests![faults::each_component_that_is_killed_comes_back,];
+const LONG: &[Test] = tests![
+    faults::each_component_that_is_killed_comes_back,
+    faults::a_cut_before_a_further_members_first_entry_begins_it_anew,
+];
 
 fn main() -> ExitCode {
     runner::main(RECIPE, TESTS, LONG)
