@@ -65,6 +65,14 @@ pub fn check(certificate: &str, authority: &str, node: &str, now: SystemTime) ->
     }
 }
 
+/// The name of the node whose client certificate this is, PEM with other texts around it.
+#[must_use]
+pub fn node(certificate: &str) -> Option<String> {
+    let pem = certificates(certificate).next()?;
+    let name = common_name(pem.parse_x509().ok()?.subject())?;
+    name.strip_prefix(USER).map(str::to_owned)
+}
+
 /// The user that a request for a certificate is for, PEM.
 #[must_use]
 pub fn requester(request: &str) -> Option<String> {

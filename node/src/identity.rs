@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use cluster::identity::{Fault, check};
 use cluster::kubeconfigs::{self, Given};
 use cluster::object::balancer::{LISTEN, SERVER_NAME};
-use image::kubelet::KUBECONFIG;
+use image::kubelet::{BOOTSTRAP_KUBECONFIG, KUBECONFIG};
 use linux::atomic_file;
 use linux::world::World;
 
@@ -77,6 +77,22 @@ pub(crate) fn read(world: &World, node: &str) -> Result<Result<Identity, String>
             "the certificate of {KUBECONFIG} {fault}, and this is node {node:?}; nothing is changed"
         ),
     }
+}
+
+/// The URL of the API server in the kubelet's kubeconfig, or in the one by which it requests a certificate.
+pub(crate) fn server(world: &World) -> Option<String> {
+    let mut files = [KUBECONFIG, BOOTSTRAP_KUBECONFIG].into_iter();
+    files.find_map(|path| Some(given(world, path)?.server))
+}
+
+/// The name of the node that the certificate of the kubelet's kubeconfig is for: kubeadm may have given it one that is not the host's.
+pub(crate) fn node(world: &World) -> Option<String> {
+    let (certificate, _) = pair(world, &given(world, KUBECONFIG)?).ok()??;
+    cluster::identity::node(&certificate)
+}
+
+fn given(world: &World, path: &str) -> Option<Given> {
+    kubeconfigs::read(&text(world, path).ok()??)
 }
 
 /// The name of the certificate of an API server at this URL, if it is reached by the balancer. The kubelet writes its kubeconfig

@@ -20,7 +20,7 @@ use crate::own_node::{self, node, readiness};
 use crate::remedies::{Trouble, remedy};
 use crate::systemd::{self, Unit, Units};
 use crate::this_boot::{self, BootEntry, FailedBoot, WallClock};
-use crate::{credential_providers, gate, identity, pinned_kubelet, worker};
+use crate::{bundle, credential_providers, gate, identity, pinned_kubelet, worker};
 use api::Api;
 
 /// The kubelet's health check (its default).
@@ -51,8 +51,10 @@ pub(crate) struct Status {
     pub(crate) clock: WallClock,
     /// The node's own file systems.
     pub(crate) disks: Vec<Disk>,
-    /// The cluster's name; none if the kubelet runs alone.
+    /// The name of the cluster object's cluster; none without an object.
     pub(crate) cluster: Option<String>,
+    /// The API server of a node that no object made one, as `kubeadm join` does: that of the kubelet's kubeconfig.
+    pub(crate) joined: Option<String>,
     pub(crate) kubernetes: Option<String>,
     pub(crate) kubelet: Health,
     /// The kubelet's container that the cluster object pins; none if it pins none.
@@ -136,10 +138,12 @@ pub(crate) fn status(world: &World, known: Option<&Status>) -> Result<Status> {
         .is_some_and(|bootstrap| bootstrap.object.join.is_some());
     let (api_server, node) = match known {
         Some(known) => (known.api_server.clone(), known.node.clone()),
-        None => bootstrap
-            .as_ref()
-            .map(|bootstrap| server(world, bootstrap))
-            .unzip(),
+        None => match &bootstrap {
+            Some(bootstrap) => Some(server(world, bootstrap)),
+            None if refused.is_none() && bundle::has_identity(world) => Some(joined(world)),
+            None => None,
+        }
+        .unzip(),
     };
     let manifest = this_boot::manifest(world).ok();
     let kubelet = match &manifest {
@@ -174,6 +178,10 @@ pub(crate) fn status(world: &World, known: Option<&Status>) -> Result<Status> {
         clock: this_boot::clock(world),
         disks,
         cluster: config.map(|config| config.cluster.cluster_name.clone()),
+        joined: bootstrap
+            .is_none()
+            .then(|| identity::server(world))
+            .flatten(),
         kubernetes: config.map(|config| config.cluster.kubernetes_version.clone()),
         kubelet: kubelet.unwrap_or_else(|| Health::not(NO_KUBELET.to_owned())),
         pinned_kubelet: pinned_kubelet::record(world).map(|record| PinnedKubelet {
@@ -302,6 +310,19 @@ fn server(world: &World, bootstrap: &Bootstrap) -> (Health, Health) {
             Err(error) => Err(error),
         },
     };
+    ask(api, name)
+}
+
+/// The same of a node that no cluster object made one.
+fn joined(world: &World) -> (Health, Health) {
+    let name = identity::node(world).unwrap_or_default();
+    let found = identity::read(world, &name);
+    let found = found.and_then(|found| found.map_err(anyhow::Error::msg));
+    ask(found.and_then(|identity| identity.api()), &name)
+}
+
+/// What an API server says of itself and of this node.
+fn ask(api: Result<Api>, name: &str) -> (Health, Health) {
     let api = match api {
         Ok(api) => api.within(SOON),
         Err(error) => {
@@ -343,8 +364,8 @@ fn addresses() -> Result<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use image::kubelet::CREDENTIAL_PROVIDERS;
-    use image::paths::{STATE, STATE_LEDGER};
+    use image::kubelet::{BOOTSTRAP_KUBECONFIG, CREDENTIAL_PROVIDERS, KUBECONFIG};
+    use image::paths::{CLUSTER, STATE, STATE_LEDGER};
     use serde_json::{Value, json};
 
     use super::*;
@@ -382,6 +403,7 @@ mod tests {
         let join_of = bootstrap.object.join.as_ref().unwrap();
         // The endpoint is the fixture's and nobody answers behind it: the line of the wait says it.
         let (listener, pair) = (plane.listener(), plane.certificate());
+        let server = format!("https://{}", listener.local_addr().unwrap());
         let prepared = || {
             join::prepare(
                 &world,
@@ -427,6 +449,20 @@ mod tests {
         );
         assert_eq!(waits(&world), well("NotReady: no network"));
         assert_eq!(waits(&world), well(""));
+
+        // Without the object it is a node as kubeadm leaves it, whatever the host's name is.
+        fs::remove_file(world.in_initrd(CLUSTER)).unwrap();
+        put(&world.proc.join("sys/kernel/hostname"), "ip-10-0-0-8\n");
+        let joined = status(&world, None).unwrap();
+        assert_eq!((joined.cluster, joined.joined), (None, Some(server)));
+        assert_eq!(joined.api_server, Some(Health::of(Ok(()))));
+        assert_eq!(joined.node, Some(Health::of(Ok(()))));
+        assert_eq!(joined.name, "ip-10-0-0-8");
+        for path in [KUBECONFIG, BOOTSTRAP_KUBECONFIG] {
+            drop(fs::remove_file(world.in_initrd(path)));
+        }
+        let alone = status(&world, None).unwrap();
+        assert_eq!((alone.joined, alone.node), (None, None));
     }
 
     /// A control plane's kubeconfig of its kubelet, which leads to its own address, with the endpoint of this worker.

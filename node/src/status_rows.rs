@@ -39,8 +39,7 @@ pub(crate) fn rows(status: &Status) -> Vec<Row> {
     for disk in status.disks.iter().filter(|disk| disk.is_short()) {
         row("disk", Some(disk.text()));
     }
-    let alone = "none: the kubelet runs alone".to_owned();
-    row("cluster", Some(status.cluster.clone().unwrap_or(alone)));
+    row("cluster", Some(cluster(status)));
     row("kubernetes", status.kubernetes.clone());
     row("kubelet", Some(health(&status.kubelet)));
     row("pinned", status.pinned_kubelet.as_ref().map(pinned));
@@ -85,6 +84,14 @@ fn image(status: &Status) -> Option<String> {
         Some(slot) => format!("{text}, slot {slot}"),
         None => text,
     })
+}
+
+fn cluster(status: &Status) -> String {
+    match (&status.cluster, &status.joined) {
+        (Some(name), _) => name.clone(),
+        (None, Some(server)) => format!("of {server}, without a cluster object"),
+        (None, None) => "none: the kubelet runs alone".to_owned(),
+    }
 }
 
 fn boot_entry(entry: &BootEntry) -> String {

@@ -142,6 +142,13 @@ fn works(running: &Running) -> Result<()> {
     wait("wait node --all --for=condition=Ready")?;
     wait("-n kube-system rollout status deployment/coredns")?;
     wait("-n kube-system rollout status daemonset/kube-proxy")?;
+    let status = running.run("/usr/lib/slipway/slipway-node status")?;
+    ensure!(
+        ["Ready", "without a cluster object"]
+            .iter()
+            .all(|words| status.contains(words)),
+        "the status says {status}"
+    );
     Ok(())
 }
 
