@@ -18,6 +18,8 @@ pub struct Host {
     /// The address of the interface with the default route, if there is one: what the API server advertises if the
     /// configuration says nothing.
     pub address: Option<std::net::IpAddr>,
+    /// The addresses of each interface that other machines can reach, in the kernel's order.
+    pub interfaces: Vec<Vec<std::net::IpAddr>>,
     /// The socket of the container runtime, if the configuration names none.
     pub cri_socket: String,
     /// Those of [`CA_FOLDERS`] that exist.
@@ -35,11 +37,21 @@ impl Host {
         Self {
             name: name.to_owned(),
             address: None,
+            interfaces: Vec::new(),
             cri_socket: "unix:///var/run/containerd/containerd.sock".to_owned(),
             ca_folders: CA_FOLDERS[2..].iter().map(ToString::to_string).collect(),
             resolved: false,
             proxies: Vec::new(),
         }
+    }
+
+    /// The address of the other IP version on the interface that has this one.
+    #[must_use]
+    pub fn second(&self, address: std::net::IpAddr) -> Option<std::net::IpAddr> {
+        let mut interfaces = self.interfaces.iter();
+        let own = interfaces.find(|own| own.contains(&address))?;
+        let mut others = own.iter().copied();
+        others.find(|other| other.is_ipv4() != address.is_ipv4())
     }
 
     /// A machine with an address of a network for documentation (RFC 5737): where an object is only checked, the machine

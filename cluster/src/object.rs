@@ -10,6 +10,8 @@ mod kubelet_image;
 mod translate;
 mod words;
 
+use std::collections::BTreeSet;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -129,6 +131,9 @@ pub struct Object {
     pub balancer: Balancer,
     /// What is left out, and why.
     pub notes: Vec<String>,
+    /// The node's address, if the cluster's pods have addresses of both IP versions and the machine has none of the other one on the
+    /// interface with this address.
+    pub lacks_second: Option<String>,
 }
 
 /// Reads the cluster object of a node with this role on this host.
@@ -174,7 +179,7 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
     if !translation.has_tokens {
         config.init.bootstrap_tokens.clear();
     }
-    name_address(&mut config);
+    let lacks_second = name_address(&mut config, host);
     if join.is_some() {
         let own_taints = root.get("node").and_then(|node| node.get("taints"));
         join::register(&mut config, own_taints.is_some(), &translation.labels);
@@ -191,22 +196,41 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
         join,
         further,
         balancer,
+        lacks_second,
         notes,
     })
 }
 
 /// Gives the kubelet the node's address, unless the object does. Otherwise it asks name servers for the node's name, again
-/// for each static pod until the node is registered: 10 s each where none answers.
-fn name_address(config: &mut Config) {
+/// for each static pod until the node is registered: 10 s each where none answers. In a cluster whose pods have addresses of both IP
+/// versions the node has to have both too: its pods of the host's network have the node's, and the pods of each version are behind the
+/// address of that version. Gives the address whose other version the machine lacks.
+fn name_address(config: &mut Config, host: &Host) -> Option<String> {
     const NAME: &str = "node-ip";
-    let address = config.init.local_api_endpoint.advertise_address.clone();
+    let mut value = config.init.local_api_endpoint.advertise_address.clone();
+    let has_both = is_dual_stack(config);
     let arguments = &mut config.init.node_registration.kubelet_extra_args;
-    if !arguments.iter().any(|argument| argument.name == NAME) {
-        arguments.push(Arg {
-            name: NAME.to_owned(),
-            value: address,
-        });
+    if arguments.iter().any(|argument| argument.name == NAME) {
+        return None;
     }
+    let second = address::parse(&value).and_then(|own| host.second(own));
+    let lacks = (has_both && second.is_none()).then(|| value.clone());
+    if let Some(second) = second.filter(|_| has_both) {
+        value = format!("{value},{second}");
+    }
+    arguments.push(Arg {
+        name: NAME.to_owned(),
+        value,
+    });
+    lacks
+}
+
+/// Whether pods have addresses of both IP versions.
+fn is_dual_stack(config: &Config) -> bool {
+    let all = config.cluster.networking.pod_subnet.split(',');
+    let all = all.filter_map(|subnet| Subnet::parse(subnet.trim()));
+    let versions: BTreeSet<bool> = all.map(|subnet| subnet.first.is_ipv4()).collect();
+    versions.len() == 2
 }
 
 /// The version of Kubernetes, whose kubeadm is followed. An image brings one version only.

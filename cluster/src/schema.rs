@@ -6,12 +6,15 @@ use serde_json::{Map, Value};
 use crate::discovery::{TOKEN_FORM, Token};
 use crate::duration::Duration;
 use crate::report::Report;
+use crate::wording::{either, nearest};
 use crate::yaml::{Content, Node};
 
 /// What a field holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Text,
+    /// One of these words, or empty text, which stands for the component's default.
+    OneOf(&'static [&'static str]),
     Bool,
     /// A whole number of a range.
     Int(i64, i64),
@@ -161,7 +164,7 @@ impl Decoder<'_> {
 
     fn zero(&mut self, kind: &Kind, path: &str) -> Value {
         match kind {
-            Kind::Text | Kind::Token => "".into(),
+            Kind::Text | Kind::OneOf(_) | Kind::Token => "".into(),
             Kind::Bool => false.into(),
             Kind::Int(..) | Kind::Float | Kind::Nanoseconds => 0.into(),
             Kind::Duration => "0s".into(),
@@ -227,6 +230,7 @@ fn is_empty(kind: &Kind, value: &Value) -> bool {
 fn scalar(kind: &Kind, content: &Content) -> Result<Value, String> {
     match (kind, content) {
         (Kind::Text, Content::Text(text)) => Ok(text.as_str().into()),
+        (Kind::OneOf(words), Content::Text(text)) => one_of(words, text),
         (Kind::Bool, Content::Bool(bool)) => Ok((*bool).into()),
         (Kind::Int(least, most), content) => int(*least, *most, content),
         (Kind::Float, Content::Float(_)) => {
@@ -243,6 +247,18 @@ fn scalar(kind: &Kind, content: &Content) -> Result<Value, String> {
         (Kind::Token, Content::Text(_)) => Err(TOKEN_FORM.to_owned()),
         (kind, content) => Err(wrong_type(kind, content)),
     }
+}
+
+fn one_of(words: &[&str], text: &str) -> Result<Value, String> {
+    if text.is_empty() || words.contains(&text) {
+        return Ok(text.into());
+    }
+    let meant = nearest(text, words.iter().copied());
+    let meant = meant.map_or(String::new(), |word| format!("; did you mean {word:?}?"));
+    Err(format!(
+        "{text:?} is not known; expected {}{meant}",
+        either(words)
+    ))
 }
 
 fn duration(text: &str) -> Result<Value, String> {
@@ -286,7 +302,7 @@ fn is_quantity(text: &str) -> bool {
 
 fn wrong_type(kind: &Kind, content: &Content) -> String {
     let expected = match kind {
-        Kind::Text => "text",
+        Kind::Text | Kind::OneOf(_) => "text",
         Kind::Bool => "true or false",
         Kind::Int(..) => "a whole number",
         Kind::Float => "a number",

@@ -376,6 +376,18 @@ fn kubeadms_rules_name_the_objects_fields_and_positions() {
         "kubelet.config.maxPodz: unknown field",
     );
     wrong(
+        "[kubelet.config]\ntopologyManagerPolicy = \"best_effort\"\n",
+        "kubelet.config.topologyManagerPolicy: \"best_effort\" is not known; expected none, best-effort, restricted or single-numa-node; did you mean \"best-effort\"? (line 2, column 25)",
+    );
+    wrong(
+        "[kubelet.config]\nimageGCHighThresholdPercent = 850\n",
+        "kubelet.config.imageGCHighThresholdPercent: expected a whole number from 0 to 100",
+    );
+    wrong(
+        "[proxy]\nmode = \"ipables\"\n",
+        "proxy.mode: \"ipables\" is not known; expected iptables, ipvs or nftables; did you mean \"iptables\"? (line 2, column 8)",
+    );
+    wrong(
         "version = \"1.35.4\"\n",
         "version: v1.35.4 is not in the image, which brings v1.36.3",
     );

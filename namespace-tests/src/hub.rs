@@ -30,6 +30,15 @@ impl Network {
         }
     }
 
+    /// The address of IPv6 of this last number.
+    #[must_use]
+    pub fn address_6(self, number: u8) -> String {
+        match self {
+            Self::Near => format!("fd77::{number}"),
+            Self::Far => format!("fd78::{number}"),
+        }
+    }
+
     /// The hub's address.
     #[must_use]
     pub fn gateway(self) -> String {
@@ -43,6 +52,18 @@ impl Network {
             Self::Far => "far",
         }
     }
+}
+
+/// The hardware address of a node's card, the same on each start: its neighbours know it as they know a machine's. A local one, of the
+/// name's last five bytes.
+fn hardware_address(name: &str) -> String {
+    let mut bytes = [0; 5];
+    for (byte, of_name) in bytes.iter_mut().rev().zip(name.bytes().rev()) {
+        *byte = of_name;
+    }
+    bytes
+        .iter()
+        .fold("02".to_owned(), |text, byte| format!("{text}:{byte:02x}"))
 }
 
 /// How long a command about links may take.
@@ -75,8 +96,9 @@ impl Hub {
 
     fn bridge(&self, network: Network) -> Result<()> {
         let (bridge, gateway) = (network.bridge(), network.gateway());
+        let gateway_6 = network.address_6(1);
         self.run(&format!(
-            "ip link add {bridge} type bridge && ip addr add {gateway}/24 dev {bridge} && ip link set {bridge} up"
+            "ip link add {bridge} type bridge && ip addr add {gateway}/24 dev {bridge} && ip addr add {gateway_6}/64 dev {bridge} nodad && ip link set {bridge} up"
         ))?;
         Ok(())
     }
@@ -87,7 +109,7 @@ impl Hub {
     /// If the kernel refuses it.
     pub fn route_to_far(&self) -> Result<()> {
         self.bridge(Network::Far)?;
-        self.run("echo 1 > /proc/sys/net/ipv4/ip_forward")?;
+        self.run("echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding")?;
         Ok(())
     }
 
@@ -98,7 +120,7 @@ impl Hub {
     pub fn end_far(&self) -> Result<()> {
         let bridge = Network::Far.bridge();
         self.run(&format!(
-            "echo 0 > /proc/sys/net/ipv4/ip_forward; ip link del {bridge}"
+            "echo 0 > /proc/sys/net/ipv4/ip_forward; echo 0 > /proc/sys/net/ipv6/conf/all/forwarding; ip link del {bridge}"
         ))?;
         Ok(())
     }
@@ -109,8 +131,9 @@ impl Hub {
     /// If the kernel refuses it.
     pub(crate) fn attach(&self, name: &str, network: Network, holder: Pid) -> Result<()> {
         let bridge = network.bridge();
+        let hardware = hardware_address(name);
         self.run(&format!(
-            "ip link add v-{name} type veth peer name eth0 netns {holder}; ip link set v-{name} master {bridge} up"
+            "ip link add v-{name} type veth peer name eth0 address {hardware} netns {holder}; ip link set v-{name} master {bridge} up"
         ))?;
         Ok(())
     }

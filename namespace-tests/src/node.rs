@@ -122,6 +122,12 @@ impl Node {
         self.options.network.address(self.options.address)
     }
 
+    /// The address of IPv6 on the hub.
+    #[must_use]
+    pub fn address_6(&self) -> String {
+        self.options.network.address_6(self.options.address)
+    }
+
     /// The folder of its files and logs.
     #[must_use]
     pub fn folder(&self) -> &Path {
@@ -182,6 +188,7 @@ impl Node {
         self.run(&handover::script(
             &self.image,
             (&self.address(), &self.options.network.gateway()),
+            (&self.address_6(), &self.options.network.address_6(1)),
             self.options.control_plane.then_some(&self.disks),
         )?)?;
         if let Some(running) = &mut self.running {

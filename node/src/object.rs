@@ -1,11 +1,13 @@
 //! The cluster object of this node, read with what the image brings and what the machine is.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use cluster::address::is_global_unicast;
 use cluster::host::{CA_FOLDERS, Host};
 use cluster::object::{self, Image, Object, Role};
 use cluster::report::Report;
@@ -17,12 +19,16 @@ use image::paths::{CLUSTER, HOSTNAME, KUBEADM_CONFIG, RESOLV_CONF, RUN_ETCD_GATE
 use linux::atomic_file;
 use linux::waiter::Waiter;
 use linux::world::World;
+use nix::ifaddrs::getifaddrs;
 use serde_json::{Map, Value, json};
 
 use crate::this_boot;
 
 /// How long a machine whose object names no address may be without a default route.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a node of a cluster of both IP versions may be without an address of the other one: a router's advertisement follows the link
+/// by some seconds.
+const SECOND: Duration = Duration::from_secs(20);
 /// How often it is asked.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// The field of the cluster object that the default route decides otherwise.
@@ -66,7 +72,14 @@ pub(crate) fn read(world: &World, patience: Duration) -> Result<Option<Bootstrap
     loop {
         let host = host(world)?;
         match object::read(&text, &image, &host, role) {
-            Ok(object) => return Ok(Some(Bootstrap { object, host })),
+            Ok(object) => {
+                if object.lacks_second.is_none() || waiter.is_over() || waiter.elapsed() >= SECOND {
+                    return Ok(Some(Bootstrap { object, host }));
+                }
+                waiter.say("an address of the other IP version");
+                waiter.examined();
+                waiter.sleep(LOOK_EVERY);
+            }
             Err(report) => {
                 let lacks_address = lacks_address(&report, &host);
                 if !lacks_address || waiter.is_over() {
@@ -167,6 +180,7 @@ fn host(world: &World) -> Result<Host> {
     Ok(Host {
         name: name(world)?,
         address: default_address(),
+        interfaces: interfaces()?,
         cri_socket: format!("unix://{RUNTIME_SOCKET}"),
         ca_folders: CA_FOLDERS
             .iter()
@@ -202,6 +216,24 @@ fn is_seen(path: &str) -> bool {
             .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     MOUNTS.iter().any(|mount| below(mount.target)) || VAR_LINKS.iter().any(|(link, _)| below(link))
+}
+
+/// The addresses of each interface that other machines can reach.
+fn interfaces() -> Result<Vec<Vec<IpAddr>>> {
+    let mut interfaces: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
+    for interface in getifaddrs().context("listing the addresses")? {
+        let address = interface.address.as_ref().and_then(|address| {
+            let v4 = address.as_sockaddr_in().map(|address| address.ip().into());
+            v4.or_else(|| address.as_sockaddr_in6().map(|address| address.ip().into()))
+        });
+        if let Some(address) = address.filter(|address| is_global_unicast(*address)) {
+            interfaces
+                .entry(interface.interface_name)
+                .or_default()
+                .push(address);
+        }
+    }
+    Ok(interfaces.into_values().collect())
 }
 
 /// The address that the kernel gives packets to other networks: the one of the interface with the default route, IPv4

@@ -35,6 +35,12 @@ pub(crate) fn run(world: &World) -> Result<()> {
         for note in &bootstrap.object.notes {
             tracing::info!("{note}");
         }
+        if let Some(address) = &bootstrap.object.lacks_second {
+            tracing::warn!(
+                "pods of this cluster have addresses of both IP versions, and the interface with {address} has none of the other one: \
+                 pods of other nodes are not reached by it until the kubelet is started with one"
+            );
+        }
         files(world, bootstrap)?;
     }
     shutdown_limit::follow(world)?;

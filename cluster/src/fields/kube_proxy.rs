@@ -1,6 +1,7 @@
-//! `KubeProxyConfiguration` of `kubeproxy.config.k8s.io/v1alpha1`.
+//! `KubeProxyConfiguration` of `kubeproxy.config.k8s.io/v1alpha1`. What kube-proxy would end for is refused: words and ranges are those of
+//! `pkg/proxy/apis/config/validation`.
 
-use super::{GATES, INT32, LOGGING, TEXTS};
+use super::{BIT, GATES, INT32, LOGGING, OOM_SCORE, TEXTS};
 use crate::schema::{Field, Kind};
 
 /// `KubeProxyConfiguration`.
@@ -15,16 +16,24 @@ pub(crate) const KUBE_PROXY: &[Field] = &[
     Field::always("bindAddressHardFail", Kind::Bool),
     Field::always("enableProfiling", Kind::Bool),
     Field::always("showHiddenMetricsForVersion", Kind::Text),
-    Field::always("mode", Kind::Text),
+    Field::always("mode", Kind::OneOf(&["iptables", "ipvs", "nftables"])),
     Field::always("iptables", Kind::Object(IPTABLES)),
     Field::always("ipvs", Kind::Object(IPVS)),
     Field::always("nftables", Kind::Object(NFTABLES)),
     Field::always("winkernel", Kind::Object(WINKERNEL)),
-    Field::always("detectLocalMode", Kind::Text),
+    Field::always(
+        "detectLocalMode",
+        Kind::OneOf(&[
+            "BridgeInterface",
+            "ClusterCIDR",
+            "InterfaceNamePrefix",
+            "NodeCIDR",
+        ]),
+    ),
     Field::always("detectLocal", Kind::Object(DETECT_LOCAL)),
     Field::always("clusterCIDR", Kind::Text),
     Field::always("nodePortAddresses", TEXTS),
-    Field::nullable("oomScoreAdj", INT32),
+    Field::nullable("oomScoreAdj", OOM_SCORE),
     Field::always("conntrack", Kind::Object(CONNTRACK)),
     Field::always("configSyncPeriod", Kind::Duration),
     Field::always("portRange", Kind::Text),
@@ -40,7 +49,7 @@ const CLIENT_CONNECTION: &[Field] = &[
 ];
 
 const IPTABLES: &[Field] = &[
-    Field::nullable("masqueradeBit", INT32),
+    Field::nullable("masqueradeBit", BIT),
     Field::always("masqueradeAll", Kind::Bool),
     Field::nullable("localhostNodePorts", Kind::Bool),
     Field::always("syncPeriod", Kind::Duration),
@@ -50,7 +59,12 @@ const IPTABLES: &[Field] = &[
 const IPVS: &[Field] = &[
     Field::always("syncPeriod", Kind::Duration),
     Field::always("minSyncPeriod", Kind::Duration),
-    Field::always("scheduler", Kind::Text),
+    Field::always(
+        "scheduler",
+        Kind::OneOf(&[
+            "rr", "wrr", "lc", "wlc", "lblc", "lblcr", "sh", "dh", "sed", "nq",
+        ]),
+    ),
     Field::always("excludeCIDRs", TEXTS),
     Field::always("strictARP", Kind::Bool),
     Field::always("tcpTimeout", Kind::Duration),
@@ -59,7 +73,7 @@ const IPVS: &[Field] = &[
 ];
 
 const NFTABLES: &[Field] = &[
-    Field::nullable("masqueradeBit", INT32),
+    Field::nullable("masqueradeBit", BIT),
     Field::always("masqueradeAll", Kind::Bool),
     Field::always("syncPeriod", Kind::Duration),
     Field::always("minSyncPeriod", Kind::Duration),

@@ -188,6 +188,37 @@ pub(crate) fn a_bring_up_that_is_cut_again_and_again_goes_on(lab: &mut Lab) -> R
     Ok(())
 }
 
+/// The power of a worker, and then of a further control plane, is cut at the same moments of its join: each becomes Ready, and etcd has
+/// two members that vote.
+pub(crate) fn joins_that_are_cut_again_and_again_go_on(lab: &mut Lab) -> Result<()> {
+    let mut first = lab.control_plane("cp1", 11, OBJECT)?;
+    first.start(&lab.hub)?;
+    first.wait_ready(READY)?;
+    let before = identity(&first)?;
+    let ticket = ticket(&first)?;
+    let worker = lab.worker("w1", 21, &ticket.object("lab", false))?;
+    let second = lab.control_plane("cp2", 12, &ticket.object("lab", true))?;
+    let mut joined = [worker, second];
+    for node in &mut joined {
+        for cut in CUTS {
+            node.start(&lab.hub)?;
+            sleep(Duration::from_millis(cut).saturating_sub(node.since_handoff()));
+            node.cut()?;
+        }
+        node.start(&lab.hub)?;
+        node.wait_ready(READY)?;
+    }
+    let members = first.run("slipway-node etcd --json")?;
+    let members: serde_json::Value = serde_json::from_str(&members)?;
+    let vote = members.as_array().map(|all| {
+        let mut learners = all.iter().map(|member| member["learner"] == true);
+        (all.len(), learners.any(|learner| learner))
+    });
+    ensure!(vote == Some((2, false)), "etcd has the members {members}");
+    ensure!(identity(&first)? == before, "it is another cluster");
+    first.wait_for("all pods", WHOLE, PODS).map(drop)
+}
+
 /// The power is cut between etcd's first file and its first entry: etcd alone would wait for ever with what it finds.
 pub(crate) fn a_cut_before_etcds_first_entry_begins_it_anew(lab: &mut Lab) -> Result<()> {
     for _ in 0..ATTEMPTS {

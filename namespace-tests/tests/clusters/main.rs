@@ -1,6 +1,7 @@
 //! Whole clusters on this host: the nodes of an image in namespaces, with the real Kubernetes.
 
 mod control_plane;
+mod dual_stack;
 mod faults;
 mod flannel;
 mod join;
@@ -31,6 +32,7 @@ const TESTS: &[Test] = tests![
     faults::a_bring_up_that_is_cut_again_and_again_goes_on,
     faults::a_cut_before_etcds_first_entry_begins_it_anew,
     faults::a_full_disk_is_named_and_loses_nothing,
+    dual_stack::pods_and_services_have_both_ip_versions,
     flannel::pods_on_two_networks_reach_each_other_by_vxlan,
 ];
 
@@ -38,6 +40,8 @@ const TESTS: &[Test] = tests![
 const LONG: &[Test] = tests![
     faults::each_component_that_is_killed_comes_back,
     faults::a_cut_before_a_further_members_first_entry_begins_it_anew,
+    faults::joins_that_are_cut_again_and_again_go_on,
+    dual_stack::flannel_carries_both_ip_versions_between_networks,
 ];
 
 fn main() -> ExitCode {

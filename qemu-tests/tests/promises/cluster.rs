@@ -16,7 +16,7 @@ use slipway::vm::timeline::{read, table};
 
 /// The cluster of the demo's etcd disk, of one node, which pods may run on. A loaded host without KVM may need longer than
 /// kubeadm's four minutes.
-const OBJECT: &str = "name = \"demo\"\nstart-timeout = \"20m\"\n\n[node]\ntaints = []\n";
+pub(crate) const OBJECT: &str = "name = \"demo\"\nstart-timeout = \"20m\"\n\n[node]\ntaints = []\n";
 /// The unit that ends when the node is Ready.
 const UNIT: &str =
     "systemctl show -P ActiveState -P SubState slipway-cluster.service | tr '\\n' ' '";

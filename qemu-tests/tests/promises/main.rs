@@ -17,11 +17,13 @@ mod faults;
 mod filesystems;
 mod first_boot;
 mod ignition;
+mod kube_proxy;
 mod kubeadm;
 mod kubelet;
 mod leave;
 mod loader;
 mod network;
+mod pinned;
 mod power;
 mod pxe;
 mod recipes;
@@ -109,6 +111,8 @@ const LONG: &[Promise] = promises![
     kubeadm::its_tools_read_a_cluster_of_ours,
     capi::the_kubeadm_provider_starts_a_control_plane,
     volumes::a_pod_has_volumes_by_nfs_and_iscsi,
+    kube_proxy::services_are_reached_in_each_mode,
+    pinned::a_pinned_kubelet_runs_in_place_of_the_images,
     servers::servers_of_packages_answer_on_both_boots,
     pxe::a_root_by_https_is_fetched_by_the_recipes_authority,
     verity::another_root_than_the_command_lines_is_refused,

@@ -114,7 +114,7 @@ pub enum ContainerImage {
     KubeControllerManager,
     /// Its scheduler.
     KubeScheduler,
-    /// The way to services on each node, by nftables or iptables.
+    /// The way to services on each node, by nftables, iptables or IPVS.
     KubeProxy,
     /// The cluster's name server, compiled from its Go module: it is in no Kubernetes release.
     Coredns,
@@ -133,7 +133,7 @@ impl ContainerImage {
             | Self::KubeControllerManager
             | Self::KubeScheduler
             | Self::Coredns => &[],
-            Self::KubeProxy => &["iptables", "nftables"],
+            Self::KubeProxy => &["ipset", "iptables", "nftables"],
             Self::Flannel => &["nftables"],
         }
     }

@@ -41,6 +41,9 @@ const IPTABLES: &[&str] = &[
     "libnfnetlink0",
 ];
 
+/// What ipset consists of, by which kube-proxy makes its sets beside IPVS, beside what nft does.
+const IPSET: &[&str] = &["ipset", "libipset13t64"];
+
 /// The one program that is all of iptables, by nf_tables as the kernel's own rules are.
 pub(super) const XTABLES: &str = "/usr/sbin/xtables-nft-multi";
 /// The names by which kube-proxy calls it, which Debian's package leaves to the alternatives of an installation.
@@ -102,21 +105,23 @@ fn packages<'a>(debs: &[Deb], names: &[&str], keep: fn(&str) -> bool) -> Result<
     })
 }
 
-/// kube-proxy, with both of the programs by which it makes its rules.
+/// kube-proxy, with the programs by which it makes its rules.
 fn kube_proxy<'a>(debs: &[Deb], components: &'a BTreeMap<String, Program>) -> Result<Wanted<'a>> {
-    // A lock of before has no iptables, and builds what it built.
-    let has_iptables = debs.iter().any(|deb| deb.package.name == IPTABLES[0]);
-    let content = match has_iptables {
-        true => Content {
-            names: IPTABLES_NAMES,
-            ..packages(debs, &[NFT, IPTABLES].concat(), is_nft_or_iptables)?
-        },
-        false => packages(debs, NFT, is_nft)?,
-    };
-    let programs = ["/usr/sbin/nft"].iter().chain(content.names);
-    let proofs: Vec<_> = programs.map(|name| words(&[name, "--version"])).collect();
+    // A lock of before has no iptables or no ipset, and builds what it built.
+    let has = |parts: &[&str]| debs.iter().any(|deb| deb.package.name == parts[0]);
+    let parts = [NFT, IPTABLES, IPSET].into_iter();
+    let parts: Vec<_> = parts.filter(|parts| has(parts) || *parts == NFT).collect();
+    let content = packages(debs, &parts.concat(), is_of_kube_proxy)?;
+    let names = if has(IPTABLES) { IPTABLES_NAMES } else { &[] };
+    let mut proofs = vec![words(&["/usr/sbin/nft", "--version"])];
+    proofs.extend(names.iter().map(|name| words(&[name, "--version"])));
+    if has(IPSET) {
+        // Its version is asked of the kernel too.
+        proofs.push(words(&["/usr/sbin/ipset", "help"]));
+    }
     // Where upstream's image has it, and kubeadm's DaemonSet looks for it.
     let image = ContainerImage::KubeProxy;
+    let content = Content { names, ..content };
     let mut wanted = of_release(image, "/usr/local/bin", content, components)?;
     wanted.proofs.extend(proofs);
     Ok(wanted)
@@ -232,8 +237,8 @@ fn is_nft(path: &str) -> bool {
     path == "/usr/sbin/nft" || is_library(path)
 }
 
-fn is_nft_or_iptables(path: &str) -> bool {
-    path == XTABLES || is_nft(path)
+fn is_of_kube_proxy(path: &str) -> bool {
+    matches!(path, XTABLES | "/usr/sbin/ipset") || is_nft(path)
 }
 
 /// Of the C library, only the files for a program without locales and converters.
@@ -268,10 +273,10 @@ mod tests {
 
     #[test]
     fn of_iptables_only_the_kind_by_nf_tables_is_kept() {
-        assert!(is_nft_or_iptables("/usr/sbin/xtables-nft-multi"));
+        assert!(is_of_kube_proxy("/usr/sbin/xtables-nft-multi"));
         // Of the two kinds of iptables only the one that the names lead to.
-        assert!(!is_nft_or_iptables("/usr/sbin/xtables-legacy-multi"));
-        assert!(is_nft_or_iptables(
+        assert!(!is_of_kube_proxy("/usr/sbin/xtables-legacy-multi"));
+        assert!(is_of_kube_proxy(
             "/usr/lib/x86_64-linux-gnu/xtables/libxt_comment.so"
         ));
         assert!(!is_nft(XTABLES));
