@@ -25,7 +25,7 @@ const SMALL_VAR: u32 = 256;
 /// Leaves no byte of `/var`.
 const FILL: &str = "dd if=/dev/zero of=/var/filler bs=1M 2>/dev/null || true";
 /// All pods of the cluster itself are Ready.
-const WHOLE: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf -n kube-system wait --for=condition=Ready pod --all --timeout=1s";
+const WHOLE: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf -n kube-system wait --for=condition=Ready pod --all --timeout=10s";
 /// How often each component is killed.
 const KILLS: usize = 20;
 /// A pod that was killed is not started later than that, however often: the kubelet's pauses double up to five minutes otherwise.
