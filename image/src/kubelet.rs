@@ -112,10 +112,8 @@ pub const MOUNTS: &[Mount] = &[
     Mount::new("proc", "/proc", &["nosuid", "noexec", "nodev"]),
     // Block devices that appear later must be seen by volume drivers.
     Mount::folder("/dev", Slave),
-    // Volumes by iSCSI and Fibre Channel have their hosts scanned by a file in /sys/class/scsi_host.
+    // With pods' control groups below it. Volumes by iSCSI and Fibre Channel have their hosts scanned by a file in /sys/class/scsi_host.
     Mount::folder("/sys", Slave),
-    // Pods' control groups.
-    Mount::folder("/sys/fs/cgroup", Slave),
     Mount::new("tmpfs", "/tmp", &["nosuid", "nodev", "mode=1777"]),
     // containerd's socket, D-Bus for the shutdown inhibitor, the notify socket, resolved's file, xtables.lock.
     Mount::folder("/run", Slave),

@@ -64,6 +64,16 @@ pub fn bind(source: &Path, target: &Path) -> Result<()> {
         .with_context(|| format!("binding {} to {}", source.display(), target.display()))
 }
 
+/// Lets a mount give nothing to others and take nothing from them: neither what is mounted below it nor what is unmounted there.
+///
+/// # Errors
+/// If the target is no mount, or the caller may not change it.
+pub fn make_private(target: &Path) -> Result<()> {
+    let none: Option<&str> = None;
+    nix::mount::mount(none, target, none, Flags::MS_PRIVATE, none)
+        .with_context(|| format!("making the mount at {} private", target.display()))
+}
+
 /// Moves a mount to another target.
 ///
 /// # Errors

@@ -18,6 +18,7 @@ use cluster::object::{KubeletImage, Object};
 use image::kubelet::{PINNED, PINNED_CURRENT};
 use image::paths::{KUBELET_ROOTFS, RUN_PINNED_KUBELET};
 use linux::atomic_file;
+use linux::mount;
 use linux::world::World;
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +76,48 @@ pub(crate) fn choose(world: &World, object: Option<&Object>, patience: Duration)
             KUBELET_ROOTFS.to_owned()
         }
     })
+}
+
+/// Shows the chosen root at the place of the image's own, from where every kubelet's container is started. Started from its folder, the
+/// container would have its root once more below its own `/var`, in the same peer group: what is mounted in the one appears in the
+/// other too, and `/var/lib/kubelet` would not be the host's, so that no volume reached a pod.
+///
+/// # Errors
+/// If the image's own root cannot be shown again.
+pub(crate) fn show(world: &World, root: &str) -> Result<()> {
+    let own = || uncover(world).context("showing the image's own kubelet");
+    own()?;
+    if root == KUBELET_ROOTFS {
+        return Ok(());
+    }
+    let Err(error) = cover(world, root) else {
+        return Ok(());
+    };
+    let mut record = record(world).unwrap_or_default();
+    let line = format!(
+        "the image's own kubelet is started in place of {}: {error:#}",
+        record.image
+    );
+    console::warn(world, &line);
+    record.refused = Some(format!("{error:#}"));
+    write(world, &record)?;
+    own()
+}
+
+fn cover(world: &World, root: &str) -> Result<()> {
+    let place = world.in_initrd(KUBELET_ROOTFS);
+    mount::bind(&world.in_initrd(root), &place)?;
+    mount::make_private(&place)
+}
+
+/// Takes away what earlier starts mounted there.
+fn uncover(world: &World) -> Result<()> {
+    let mounts = mount::table(world)?;
+    let covers = mounts.iter();
+    let covers = covers.filter(|mount| mount.target == Path::new(KUBELET_ROOTFS));
+    covers
+        .map(|_| mount::detach(&world.in_initrd(KUBELET_ROOTFS)))
+        .collect()
 }
 
 /// The root of the pinned container, if it may be started. The start is counted before the work that could be cut.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use image::kubelet::{ETCD_IMAGE, ETCD_POD, STATIC_PODS};
-use image::paths::ETCD;
+use image::paths::{ETCD, KUBELET_ROOTFS};
 
 use crate::bundle;
 use crate::credential_providers;
@@ -46,7 +46,8 @@ pub(crate) fn run(world: &World) -> Result<()> {
     shutdown_limit::follow(world)?;
     let object = bootstrap.as_ref().map(|bootstrap| &bootstrap.object);
     let container = pinned_kubelet::choose(world, object, pinned_kubelet::PATIENCE)?;
-    bundle::write(world, &container)?;
+    pinned_kubelet::show(world, &container)?;
+    bundle::write(world, KUBELET_ROOTFS)?;
     if bootstrap.is_none() && bundle::has_identity(world) {
         wait_for_clock(world);
     }

@@ -429,3 +429,14 @@ fn a_pinned_kubelet_has_three_starts_until_it_is_ready() {
     fs::remove_file(node.world.in_run(RUN_PINNED_KUBELET)).unwrap();
     assert_eq!(node.choose(), root);
 }
+
+#[test]
+fn a_root_that_cannot_be_shown_is_named_and_the_images_own_is_started() {
+    let node = node("r.example", &"0".repeat(64));
+    put(&node.world.proc.join("self/mountinfo"), "");
+    show(&node.world, &format!("{PINNED}/absent")).unwrap();
+    let reason = record(&node.world).unwrap().refused.unwrap();
+    assert!(reason.starts_with("binding "), "{reason}");
+    let console = fs::read_to_string(node.world.dev.join("console")).unwrap();
+    assert!(console.contains(&reason), "{console}");
+}

@@ -23,7 +23,7 @@ const UNIT: &str =
 /// What tells this cluster from every other one.
 const IDENTITY: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf get namespace kube-system -o jsonpath='{.metadata.uid}'";
 /// A pod of a baked image, with a token of its own and an address of the node's subnet.
-const POD: &str = r"
+pub(crate) const POD: &str = r"
 export KUBECONFIG=/etc/kubernetes/admin.conf
 # The controller manager makes it, which may be elected after the node is Ready.
 until kubectl get serviceaccount default 2>&1; do sleep 1; done

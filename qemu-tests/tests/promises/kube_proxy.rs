@@ -40,7 +40,12 @@ answer() {
   printf 'GET %s HTTP/1.0\r\n\r\n' $3 >&3
   timeout 10 cat <&3
 }
-answer 127.0.0.1 10249 /proxyMode | tail -n1 | tr -d '\r'; echo
+for i in {1..60}; do
+  mode=$(answer 127.0.0.1 10249 /proxyMode 2>/dev/null | tail -n1)
+  [[ -n $mode ]] && break
+  sleep 1
+done
+echo "$mode"
 for i in {1..60}; do
   found=$(kubectl --server https://$address --tls-server-name kubernetes get --raw /readyz 2>&1) && break
   sleep 1

@@ -17,7 +17,7 @@ use serde_json::Value;
 use slipway::vm::agent::data_url;
 
 use crate::clock::{VALID, tls};
-use crate::cluster::{OBJECT, config, expect, of_recipe, wait_ready};
+use crate::cluster::{OBJECT, POD, config, expect, of_recipe, wait_ready};
 
 /// The recipe of the image that trusts the registry.
 const IMAGE: &str = "qemu-tests/pinned";
@@ -29,8 +29,15 @@ program=$(stat -Lc %d /proc/$(pgrep -xo kubelet)/exe)
 for folder in /var /usr; do
   [[ $program == $(stat -c %d $folder) ]] && echo "of $folder"
 done
-/usr/lib/slipway/slipway-node kubelet lint >/dev/null && echo clean
+said=$(/usr/lib/slipway/slipway-node kubelet lint 2>&1) && echo clean || echo "$said"
 "#;
+/// Waits for the pod, then says whether the host has the token that the kubelet mounted for it: the pod has what the host has.
+const TOKEN: &str = r"
+export KUBECONFIG=/etc/kubernetes/admin.conf
+kubectl wait --for=condition=Ready pod/probe --timeout=120s >/dev/null
+pod=$(kubectl get pod probe -o jsonpath='{.metadata.uid}')
+test -s /var/lib/kubelet/pods/$pod/volumes/kubernetes.io~projected/*/token && echo a token
+";
 /// What the status says of it: the reason why it is not the pinned one.
 const REFUSED: &str = "/usr/lib/slipway/slipway-node status --json | grep -o '\"refused\": .*'";
 
@@ -65,6 +72,8 @@ pub(crate) fn a_pinned_kubelet_runs_in_place_of_the_images(lab: &mut Lab) -> Res
     wait_ready(&running).with_context(|| registry.host.clone())?;
     expect(&running, KUBELET, "of /var\nclean").with_context(|| journal(&running))?;
     expect(&running, REFUSED, "\"refused\": null")?;
+    running.run_within(POD, timeouts::READY)?;
+    expect(&running, TOKEN, "a token")?;
     running.power_off()?;
 
     registry.is_on.store(false, Ordering::SeqCst);
