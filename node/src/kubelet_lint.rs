@@ -173,12 +173,26 @@ fn of_host(mounts: &[Mount]) -> Vec<Broken> {
     broken
 }
 
-/// The same part of the same file system more than once at one target: each restart of a wrong container doubles its mounts on
-/// the host, until the kernel's limit is met and nothing starts any more.
+/// The same part of the same file system more than once on one another: each restart of a wrong container doubles its mounts on
+/// the host, until the kernel's limit is met and nothing starts any more. Copies on different mounts are none: a pod's volume is in the
+/// container on its `/var/lib/kubelet`, and hidden below that on its `/var`, which follows the host's.
 fn doubled(mounts: &[Mount]) -> Vec<Broken> {
-    let mut counts: BTreeMap<(&Path, &str, &Path), usize> = BTreeMap::new();
+    let by_id: BTreeMap<u64, &Mount> = mounts.iter().map(|mount| (mount.id, mount)).collect();
+    // The mount that all of those at one target lie on.
+    let below = |mount: &Mount| {
+        let mut parent = mount.parent;
+        for _ in mounts {
+            match by_id.get(&parent) {
+                Some(found) if found.target == mount.target => parent = found.parent,
+                _ => break,
+            }
+        }
+        parent
+    };
+    let mut counts: BTreeMap<(u64, &Path, &str, &Path), usize> = BTreeMap::new();
     for mount in mounts {
         let key = (
+            below(mount),
             mount.target.as_path(),
             mount.device.as_str(),
             mount.root.as_path(),
@@ -187,7 +201,7 @@ fn doubled(mounts: &[Mount]) -> Vec<Broken> {
     }
     let doubled = counts.into_iter().filter(|(_, count)| *count > 1);
     doubled
-        .map(|((target, device, root), count)| Broken {
+        .map(|((_, target, device, root), count)| Broken {
             rule: "doubled",
             found: format!(
                 "{} of device {device} is mounted {count} times at {}, expected once",
@@ -250,6 +264,9 @@ mod tests {
 202 200 254:4 / /var rw shared:83 master:7 - ext4 /dev/vda4 rw
 203 202 254:4 /lib/kubelet /var/lib/kubelet rw shared:7 - ext4 /dev/vda4 rw
 204 203 0:40 / /var/lib/kubelet/pods/a/volumes/kubernetes.io~secret/x rw shared:50 - tmpfs tmpfs rw
+205 202 0:40 / /var/lib/kubelet/pods/a/volumes/kubernetes.io~secret/x rw shared:84 master:50 - tmpfs tmpfs rw
+206 200 0:22 / /sys rw shared:85 master:2 - sysfs sysfs rw
+207 206 0:30 / /sys/fs/cgroup rw shared:86 master:3 - cgroup2 cgroup2 rw
 ";
 
     fn world(folder: &Path, host: &str, inside: Option<&str>) -> World {
@@ -296,6 +313,13 @@ mod tests {
                 doubled.as_str(),
                 INSIDE.to_owned(),
                 "is mounted 2 times at /var/lib/kubelet/pods/a",
+            ),
+            (
+                HOST,
+                format!(
+                    "{INSIDE}208 207 0:30 / /sys/fs/cgroup rw shared:87 master:3 - cgroup2 cgroup2 rw\n"
+                ),
+                "is mounted 2 times at /sys/fs/cgroup",
             ),
             (
                 &HOST.replace(" shared:7", ""),

@@ -113,11 +113,10 @@ fn cover(world: &World, root: &str) -> Result<()> {
 /// Takes away what earlier starts mounted there.
 fn uncover(world: &World) -> Result<()> {
     let mounts = mount::table(world)?;
-    let covers = mounts.iter();
-    let covers = covers.filter(|mount| mount.target == Path::new(KUBELET_ROOTFS));
-    covers
-        .map(|_| mount::detach(&world.in_initrd(KUBELET_ROOTFS)))
-        .collect()
+    let mut covers = mounts
+        .iter()
+        .filter(|mount| mount.target == Path::new(KUBELET_ROOTFS));
+    covers.try_for_each(|_| mount::detach(&world.in_initrd(KUBELET_ROOTFS)))
 }
 
 /// The root of the pinned container, if it may be started. The start is counted before the work that could be cut.

@@ -39,7 +39,8 @@ pod=$(kubectl get pod probe -o jsonpath='{.metadata.uid}')
 test -s /var/lib/kubelet/pods/$pod/volumes/kubernetes.io~projected/*/token && echo a token
 ";
 /// What the status says of it: the reason why it is not the pinned one.
-const REFUSED: &str = "/usr/lib/slipway/slipway-node status --json | grep -o '\"refused\": .*'";
+const REFUSED: &str =
+    "/usr/lib/slipway/slipway-node status --json | tr -d ' \n' | grep -o '\"refused\":[^}]*'";
 
 /// A registry of one repository.
 struct Registry {
@@ -71,7 +72,7 @@ pub(crate) fn a_pinned_kubelet_runs_in_place_of_the_images(lab: &mut Lab) -> Res
     let running = lab.boot(&node, &options)?;
     wait_ready(&running).with_context(|| registry.host.clone())?;
     expect(&running, KUBELET, "of /var\nclean").with_context(|| journal(&running))?;
-    expect(&running, REFUSED, "\"refused\": null")?;
+    expect(&running, REFUSED, "\"refused\":null")?;
     running.run_within(POD, timeouts::READY)?;
     expect(&running, TOKEN, "a token")?;
     running.power_off()?;
