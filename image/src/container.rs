@@ -115,8 +115,12 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(value["process"]["noNewPrivileges"], false);
         assert_eq!(value["linux"]["rootfsPropagation"], "rshared");
+        let mounts = value["mounts"].as_array().unwrap();
+        let state = mounts
+            .iter()
+            .find(|mount| mount["destination"] == "/var/lib/kubelet");
         assert_eq!(
-            value["mounts"][7]["options"],
+            state.unwrap()["options"],
             serde_json::json!(["rbind", "rshared", "rw"])
         );
     }

@@ -150,6 +150,7 @@ mod tests {
         // On the running node the root is `/`.
         let clock = Clock::Fake(std::sync::atomic::AtomicI64::new(0));
         let world = World::below(folder.path(), clock);
+        put(&world.proc.join("self/mountinfo"), "");
         run(&world).unwrap();
         let volumes = world.in_initrd("/var/lib/kubelet/volumeplugins");
         assert!(volumes.is_dir());

@@ -41,6 +41,7 @@ pub(crate) fn machine(root: &Path, object: &str) -> World {
     manifest["kubernetes"]["images"] = images.into_iter().collect::<serde_json::Map<_, _>>().into();
     put(&world.in_run(RUN_MANIFEST), &manifest.to_string());
     put(&world.in_initrd(CLUSTER), object);
+    put(&world.proc.join("self/mountinfo"), "");
     world
 }
 
@@ -82,11 +83,13 @@ pub(crate) fn server(
                 "HTTP/1.1 {status} X\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
                 body.len()
             );
+            // Before the answer: who has that looks for the request at once.
+            let is_heard = sender.send(request).is_ok();
             if status != CLOSED {
                 let answer = head + &body;
                 stream.get_mut().write_all(answer.as_bytes()).unwrap();
             }
-            if sender.send(request).is_err() {
+            if !is_heard {
                 return;
             }
         }
@@ -130,6 +133,8 @@ pub(crate) fn serve_by_tls(
                     continue;
                 }
             };
+            // Before the answer: who has that looks for the request at once.
+            let is_heard = sender.send(request).is_ok();
             let length = body.len();
             let head = format!(
                 "HTTP/1.1 {status} X\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
@@ -139,7 +144,7 @@ pub(crate) fn serve_by_tls(
             tls.conn.send_close_notify();
             // A client may hang up in the middle of a long answer.
             drop(written.and_then(|()| tls.flush()));
-            if sender.send(request).is_err() {
+            if !is_heard {
                 return;
             }
         }
