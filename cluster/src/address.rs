@@ -56,6 +56,14 @@ pub struct Subnet {
 }
 
 impl Subnet {
+    /// The subnets of a list with commas between them, as kubeadm has them, without what is none.
+    #[must_use]
+    pub fn parse_list(text: &str) -> Vec<Self> {
+        let all = text.split(',');
+        all.filter_map(|subnet| Self::parse(subnet.trim()))
+            .collect()
+    }
+
     /// Reads `ADDRESS/PREFIX`; bits after the prefix are cleared.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

@@ -70,8 +70,7 @@ pub fn objects(config: &Config, image: &str) -> Vec<Object> {
 
 /// Its own configuration. Its rules are nftables', as kube-proxy's are.
 fn network(config: &Config) -> Value {
-    let all = config.cluster.networking.pod_subnet.split(',');
-    let all: Vec<Subnet> = all.filter_map(|text| Subnet::parse(text.trim())).collect();
+    let all = Subnet::parse_list(&config.cluster.networking.pod_subnet);
     let mut network = json!({"EnableNFTables": true, "Backend": {"Type": "vxlan"}});
     network["EnableIPv4"] = all.iter().any(|subnet| subnet.first.is_ipv4()).into();
     for subnet in all {

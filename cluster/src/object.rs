@@ -10,8 +10,6 @@ mod kubelet_image;
 mod translate;
 mod words;
 
-use std::collections::BTreeSet;
-
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -227,10 +225,9 @@ fn name_address(config: &mut Config, host: &Host) -> Option<String> {
 
 /// Whether pods have addresses of both IP versions.
 fn is_dual_stack(config: &Config) -> bool {
-    let all = config.cluster.networking.pod_subnet.split(',');
-    let all = all.filter_map(|subnet| Subnet::parse(subnet.trim()));
-    let versions: BTreeSet<bool> = all.map(|subnet| subnet.first.is_ipv4()).collect();
-    versions.len() == 2
+    let all = Subnet::parse_list(&config.cluster.networking.pod_subnet);
+    let has = |is_ipv4: bool| all.iter().any(|subnet| subnet.first.is_ipv4() == is_ipv4);
+    has(true) && has(false)
 }
 
 /// The version of Kubernetes, whose kubeadm is followed. An image brings one version only.
@@ -369,8 +366,8 @@ impl Object {
     /// controller manager gives a node.
     #[must_use]
     pub fn first_pod_subnets(&self) -> Vec<Subnet> {
-        let all = self.config.cluster.networking.pod_subnet.split(',');
-        all.filter_map(|subnet| Subnet::parse(subnet.trim()))
+        Subnet::parse_list(&self.config.cluster.networking.pod_subnet)
+            .into_iter()
             .map(|subnet| Subnet {
                 prefix: subnet
                     .prefix

@@ -140,31 +140,23 @@ fn has_data(member: &Path) -> Result<bool> {
 
 /// Whether a log has what etcd makes it with, and nothing behind it.
 fn has_only_a_head(file: &mut File) -> io::Result<bool> {
-    let mut bytes = vec![0; CHUNK];
-    let mut length = fill(file, &mut bytes)?;
-    let Some(end) = head(&bytes[..length]) else {
+    let mut bytes = Vec::with_capacity(CHUNK);
+    let mut next = |bytes: &mut Vec<u8>| {
+        bytes.clear();
+        file.by_ref().take(CHUNK as u64).read_to_end(bytes)
+    };
+    next(&mut bytes)?;
+    let Some(mut from) = head(&bytes) else {
         return Ok(false);
     };
-    let mut from = end;
-    while length > 0 {
-        if bytes[from..length].iter().any(|byte| *byte != 0) {
+    while !bytes.is_empty() {
+        if bytes[from..].iter().any(|byte| *byte != 0) {
             return Ok(false);
         }
-        (from, length) = (0, fill(file, &mut bytes)?);
+        next(&mut bytes)?;
+        from = 0;
     }
     Ok(true)
-}
-
-/// Reads until a buffer is full or the file ends; returns the number of bytes.
-fn fill(file: &mut File, bytes: &mut [u8]) -> io::Result<usize> {
-    let mut length = 0;
-    while length < bytes.len() {
-        match file.read(&mut bytes[length..])? {
-            0 => break,
-            read => length += read,
-        }
-    }
-    Ok(length)
 }
 
 /// The bytes up to the first frame's length of 0, if the frames before it are those of a whole head and no others.

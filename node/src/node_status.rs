@@ -3,13 +3,12 @@
 use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use cluster::object::Join;
 use image::kubelet::UNIT;
 use image::manifest::ImageId;
 use image::paths::{RUN_ADDONS, RUN_CLUSTER, RUN_ETCD_GATE};
 use linux::world::World;
-use nix::ifaddrs::getifaddrs;
 use serde::Serialize;
 
 use crate::administrator::api;
@@ -348,16 +347,8 @@ fn joining(world: &World, name: &str, join: &Join, reason: &str) -> (Health, Hea
 
 /// The addresses of this machine, without those of loopback and link-local ones.
 fn addresses() -> Result<Vec<String>> {
-    let all = getifaddrs().context("listing the addresses")?;
-    let mut addresses: Vec<String> = all
-        .filter_map(|interface| {
-            let address = interface.address?;
-            let v4 = address.as_sockaddr_in().map(|address| address.ip().into());
-            v4.or_else(|| address.as_sockaddr_in6().map(|address| address.ip().into()))
-        })
-        .filter(|address| cluster::address::is_global_unicast(*address))
-        .map(|address: std::net::IpAddr| address.to_string())
-        .collect();
+    let all = object::addresses()?.into_iter();
+    let mut addresses: Vec<String> = all.map(|(_, address)| address.to_string()).collect();
     addresses.dedup();
     Ok(addresses)
 }

@@ -218,20 +218,24 @@ fn is_seen(path: &str) -> bool {
     MOUNTS.iter().any(|mount| below(mount.target)) || VAR_LINKS.iter().any(|(link, _)| below(link))
 }
 
-/// The addresses of each interface that other machines can reach.
+/// The addresses that other machines can reach, each with its interface, in the kernel's order.
+pub(crate) fn addresses() -> Result<Vec<(String, IpAddr)>> {
+    let all = getifaddrs().context("listing the addresses")?;
+    let reachable = all.filter_map(|interface| {
+        let address = interface.address?;
+        let v4 = address.as_sockaddr_in().map(|address| address.ip().into());
+        let any = v4.or_else(|| address.as_sockaddr_in6().map(|address| address.ip().into()));
+        let reachable = any.filter(|address| is_global_unicast(*address))?;
+        Some((interface.interface_name, reachable))
+    });
+    Ok(reachable.collect())
+}
+
+/// The same by interface.
 fn interfaces() -> Result<Vec<Vec<IpAddr>>> {
     let mut interfaces: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
-    for interface in getifaddrs().context("listing the addresses")? {
-        let address = interface.address.as_ref().and_then(|address| {
-            let v4 = address.as_sockaddr_in().map(|address| address.ip().into());
-            v4.or_else(|| address.as_sockaddr_in6().map(|address| address.ip().into()))
-        });
-        if let Some(address) = address.filter(|address| is_global_unicast(*address)) {
-            interfaces
-                .entry(interface.interface_name)
-                .or_default()
-                .push(address);
-        }
+    for (interface, address) in addresses()? {
+        interfaces.entry(interface).or_default().push(address);
     }
     Ok(interfaces.into_values().collect())
 }

@@ -7,32 +7,10 @@ use namespace_tests::node::{Node, NodeOptions};
 
 use crate::control_plane::{PODS, READY};
 use crate::join::ticket;
+use crate::pods;
 
 const NETWORKS: &str = "[networks]\npods = [\"10.244.0.0/16\", \"fd00:244::/56\"]\nservices = [\"10.96.0.0/16\", \"fd00:96::/112\"]\n";
 const KUBECTL: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf";
-
-/// A pod on this node that answers with its name by both versions, behind the service `both`.
-fn pod(node: &str) -> String {
-    format!(
-        "apiVersion: v1
-kind: Pod
-metadata: {{ name: on-{node}, labels: {{ app: both }} }}
-spec:
-  nodeName: {node}
-  terminationGracePeriodSeconds: 1
-  containers:
-  - name: web
-    image: slipway.local/pause:baked
-    imagePullPolicy: Never
-    command: [/usr/bin/bash, -c]
-    args: ['exec socat TCP6-LISTEN:8080,ipv6-v6only=0,fork,reuseaddr SYSTEM:\"cat /etc/hostname\"']
-    readinessProbe: {{ tcpSocket: {{ port: 8080 }}, periodSeconds: 1 }}
-    volumeMounts: [{{ name: usr, mountPath: /usr, readOnly: true }}]
-  volumes:
-  - {{ name: usr, hostPath: {{ path: /usr/lib/slipway/kubelet/rootfs/usr }} }}
-"
-    )
-}
 
 /// The service.
 const SERVICE: &str = "apiVersion: v1
@@ -40,7 +18,7 @@ kind: Service
 metadata: { name: both }
 spec:
   ipFamilyPolicy: RequireDualStack
-  selector: { app: both }
+  selector: { app: web }
   ports: [{ port: 80, targetPort: 8080 }]
 ";
 
@@ -87,6 +65,7 @@ fn works(lab: &mut Lab, cni: &str, network: Network) -> Result<()> {
             "the node has {found:?}, expected {expected:?}"
         );
     }
+    let pod = |node| pods::serving(node, "cat /etc/hostname");
     for object in [pod("cp1"), pod("w1"), SERVICE.to_owned()] {
         first.run(&format!("{KUBECTL} apply -f - <<'END'\n{object}\nEND"))?;
     }

@@ -7,32 +7,10 @@ use namespace_tests::node::{Node, NodeOptions};
 
 use crate::control_plane::{PODS, READY};
 use crate::join::ticket;
+use crate::pods;
 
 const OBJECT: &str = "name = \"lab\"\ncni = \"flannel\"\ntokens = [\"abcdef.0123456789abcdef\"]\nstart-timeout = \"10m\"\n[node]\ntaints = []\n";
 const KUBECTL: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf";
-
-/// A pod on this node that answers with its name.
-fn pod(node: &str) -> String {
-    format!(
-        "apiVersion: v1
-kind: Pod
-metadata: {{ name: on-{node} }}
-spec:
-  nodeName: {node}
-  terminationGracePeriodSeconds: 1
-  containers:
-  - name: web
-    image: slipway.local/pause:baked
-    imagePullPolicy: Never
-    command: [/usr/bin/bash, -c]
-    args: ['exec socat TCP-LISTEN:8080,fork,reuseaddr \"SYSTEM:cat /etc/hostname; cat /sys/class/net/eth0/mtu\"']
-    readinessProbe: {{ tcpSocket: {{ port: 8080 }}, periodSeconds: 1 }}
-    volumeMounts: [{{ name: usr, mountPath: /usr, readOnly: true }}]
-  volumes:
-  - {{ name: usr, hostPath: {{ path: /usr/lib/slipway/kubelet/rootfs/usr }} }}
-"
-    )
-}
 
 /// A control plane and a worker behind a router become Ready once flannel works on them. Pods on both reach each other through its
 /// device, with packets that fit into it, and do again after a power cut.
@@ -58,7 +36,7 @@ fn on_two_networks(lab: &mut Lab) -> Result<()> {
     second.wait_ready(READY)?;
     is_ready_by_flannel(&second)?;
     for node in ["cp1", "w1"] {
-        let pod = pod(node);
+        let pod = pods::serving(node, "cat /etc/hostname; cat /sys/class/net/eth0/mtu");
         first.run(&format!("{KUBECTL} apply -f - <<'END'\n{pod}\nEND"))?;
     }
     reach_each_other(&first, &second)?;

@@ -6,6 +6,7 @@ mod faults;
 mod flannel;
 mod join;
 mod kubeadm;
+mod pods;
 mod upkeep;
 
 use std::process::ExitCode;
