@@ -12,8 +12,8 @@ use image::kubelet::{
     ADMIN_KUBECONFIG, BALANCER_COMMAND, BALANCER_UNIT, CERTS_COMMAND, CERTS_TIMER, CERTS_UNIT,
     CLUSTER_UNIT, CONFIG, CREDENTIAL_PROVIDER_PROGRAMS, ELECTION_COMMAND, ELECTION_UNIT,
     ETCD_IMAGE, ETCD_POD, FOLDERS, INIT_UNITS, KUBECONFIG, PAUSE_IMAGE, REQUESTS_COMMAND,
-    REQUESTS_TIMER, REQUESTS_UNIT, ROUTES_COMMAND, ROUTES_TIMER, ROUTES_UNIT, RUN_LOGIN_LIMIT,
-    RUNTIME_SOCKET, SHUTDOWN_CRITICAL_SECONDS, SHUTDOWN_GRACE_SECONDS, STATIC_PODS, UNIT,
+    REQUESTS_TIMER, REQUESTS_UNIT, ROUTES_COMMAND, ROUTES_UNIT, RUN_LOGIN_LIMIT, RUNTIME_SOCKET,
+    SHUTDOWN_CRITICAL_SECONDS, SHUTDOWN_GRACE_SECONDS, STATIC_PODS, UNIT,
 };
 use image::paths::{
     CLUSTER, CONSOLE_COMMAND, CONSOLE_UNIT, ETCD, INIT, METADATA_COMMAND, METADATA_UNIT,
@@ -165,10 +165,14 @@ pub fn entries(features: Features, contents: Contents<'_>) -> Vec<Entry> {
     entries
 }
 
-/// The units of the balancer of API servers and of etcd's election, which are enabled on each node.
+/// The units of the balancer of API servers, of etcd's election and of the pods' routes, which are enabled on each node.
 fn enabled() -> Vec<Entry> {
     let wants = "/usr/lib/systemd/system/multi-user.target.wants";
-    let units = [(BALANCER_UNIT, balancer()), (ELECTION_UNIT, election())];
+    let units = [
+        (BALANCER_UNIT, balancer()),
+        (ELECTION_UNIT, election()),
+        (ROUTES_UNIT, routes()),
+    ];
     let files = units.into_iter().flat_map(|(name, text)| {
         let unit = format!("/usr/lib/systemd/system/{name}");
         [
@@ -185,14 +189,6 @@ fn enabled() -> Vec<Entry> {
 /// The units that a timer starts again and again, and the timers.
 fn timed() -> Vec<Entry> {
     let units = [
-        (
-            ROUTES_TIMER,
-            routes(include_str!("node_files/slipway-routes.timer")),
-        ),
-        (
-            ROUTES_UNIT,
-            routes(include_str!("node_files/slipway-routes.service")),
-        ),
         (
             CERTS_TIMER,
             certs(include_str!("node_files/slipway-certs.timer")),
@@ -212,7 +208,7 @@ fn timed() -> Vec<Entry> {
     ];
     let files = units
         .map(|(name, text)| Entry::file(format!("/usr/lib/systemd/system/{name}"), 0o644, text));
-    let links = [ROUTES_TIMER, CERTS_TIMER, REQUESTS_TIMER].map(|timer| {
+    let links = [CERTS_TIMER, REQUESTS_TIMER].map(|timer| {
         let link = format!("/usr/lib/systemd/system/timers.target.wants/{timer}");
         Entry::symlink(link, format!("../{timer}"))
     });
@@ -259,9 +255,10 @@ fn logind() -> String {
         .replace("@GRACE@", &SHUTDOWN_GRACE_SECONDS.to_string())
 }
 
-/// A unit of the routes to other nodes' pods.
-fn routes(text: &str) -> String {
-    text.replace("@CLUSTER@", CLUSTER)
+/// The unit of the routes to other nodes' pods.
+fn routes() -> String {
+    include_str!("node_files/slipway-routes.service")
+        .replace("@CLUSTER@", CLUSTER)
         .replace("@KUBECONFIG@", KUBECONFIG)
         .replace("@NODE_PROGRAM@", NODE_PROGRAM)
         .replace("@COMMAND@", ROUTES_COMMAND)
@@ -318,7 +315,7 @@ mod tests {
             assert!(!text.contains('@'), "{text}");
         }
         let units = [
-            routes(include_str!("node_files/slipway-routes.service")),
+            routes(),
             balancer(),
             certs(include_str!("node_files/slipway-certs.service")),
             requests(include_str!("node_files/slipway-requests.service")),

@@ -8,6 +8,11 @@
 // Floor: one server's readiness
 pub mod probe;
 
+// Floor: lists, and what happens to their objects
+mod lists;
+
+pub use lists::Event;
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +21,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use cluster::discovery::Token;
 use cluster::kubeconfigs;
 use reqwest::header::HeaderMap;
-use reqwest::{Method, StatusCode};
+use reqwest::{Method, RequestBuilder, StatusCode};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
@@ -324,6 +329,14 @@ impl Api {
         answer.map(|(_, body)| body)
     }
 
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.client.request(method, format!("{}{path}", self.url));
+        match &self.token {
+            Some(token) => request.bearer_auth(token.text()),
+            None => request,
+        }
+    }
+
     fn exchange(
         &self,
         method: Method,
@@ -332,14 +345,9 @@ impl Api {
         body: Vec<u8>,
     ) -> Result<(HeaderMap, Vec<u8>)> {
         let about = || format!("{method} {}{path}", self.server);
-        let mut request = self
-            .client
-            .request(method.clone(), format!("{}{path}", self.url));
+        let mut request = self.request(method.clone(), path);
         if let Some(limit) = self.limit {
             request = request.timeout(limit);
-        }
-        if let Some(token) = &self.token {
-            request = request.bearer_auth(token.text());
         }
         for (name, value) in headers {
             request = request.header(*name, *value);

@@ -146,7 +146,7 @@ pub fn api_servers_readers() -> [Object; 2] {
 #[must_use]
 pub fn pod_routes() -> [Object; 2] {
     let name = "slipway:pod-routes";
-    let rules = json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list"]}]);
+    let rules = json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}]);
     [
         cluster_role(name, &rules),
         cluster_binding(name, name, &group(NODES)),

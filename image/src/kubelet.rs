@@ -274,8 +274,6 @@ pub const ELECTION_UNIT: &str = "slipway-election.service";
 pub const ELECTION_COMMAND: &str = "election";
 /// The unit that keeps the routes to the pods of other nodes.
 pub const ROUTES_UNIT: &str = "slipway-routes.service";
-/// What starts it again and again.
-pub const ROUTES_TIMER: &str = "slipway-routes.timer";
 /// Its subcommand.
 pub const ROUTES_COMMAND: &str = "routes";
 

@@ -73,7 +73,6 @@ pub(crate) fn kubelet() -> Result<Unit> {
 pub(crate) fn cluster() -> Unit {
     Unit {
         before: vec![format!("/bin/bash {WAIT_KUBELET}")],
-        after: Some(format!("-{NODE_PROGRAM} {ROUTES_COMMAND}")),
         ..own(
             "cluster",
             CLUSTER_COMMAND,
@@ -100,7 +99,11 @@ pub(crate) fn upkeep() -> [Unit; 4] {
     let daily = Restart::Every(Duration::from_secs(24 * 3600));
     [
         own("addons", ADDONS_COMMAND, Restart::OnFailure(half_a_minute)),
-        own("routes", ROUTES_COMMAND, Restart::Every(half_a_minute)),
+        own(
+            "routes",
+            ROUTES_COMMAND,
+            Restart::OnFailure(Duration::from_secs(5)),
+        ),
         own("requests", REQUESTS_COMMAND, Restart::Every(half_a_minute)),
         own("certs", CERTS_COMMAND, daily),
     ]

@@ -23,8 +23,6 @@ pub(crate) const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigni
 pub(crate) const SERVING: &str = "fieldSelector=spec.signerName%3Dkubernetes.io%2Fkubelet-serving";
 /// All nodes.
 pub(crate) const NODES: &str = "/api/v1/nodes";
-/// Objects of one answer: a Node has some 20 KB, and an answer may have 8 MiB.
-const PAGE: u32 = 100;
 /// The reason that the condition has.
 const REASON: &str = "NodeAddressesMatch";
 
@@ -57,7 +55,7 @@ impl Pending {
 /// If the API server does not answer, or refuses.
 pub(crate) fn pending(api: &Api, config: &Config) -> Result<Vec<Pending>> {
     let mut all = Vec::new();
-    each(api, &format!("{REQUESTS}?{SERVING}"), |request| {
+    api.list(&format!("{REQUESTS}?{SERVING}"), |request| {
         if is_pending(request) {
             all.push(request.clone());
         }
@@ -66,7 +64,7 @@ pub(crate) fn pending(api: &Api, config: &Config) -> Result<Vec<Pending>> {
         return Ok(Vec::new());
     }
     let mut cluster = Cluster::new(config);
-    each(api, &format!("{NODES}?"), |node| cluster.add(node))?;
+    api.list(NODES, |node| cluster.add(node))?;
     let judged = |object: Value| Pending {
         name: object["metadata"]["name"]
             .as_str()
@@ -76,22 +74,6 @@ pub(crate) fn pending(api: &Api, config: &Config) -> Result<Vec<Pending>> {
         object,
     };
     Ok(all.into_iter().map(judged).collect())
-}
-
-/// Every object of a list, page by page.
-fn each(api: &Api, list: &str, mut take: impl FnMut(&Value)) -> Result<()> {
-    let mut next = String::new();
-    loop {
-        let and = if list.ends_with('?') { "" } else { "&" };
-        let path = format!("{list}{and}limit={PAGE}{next}");
-        let page = api.get(&path)?.with_context(|| format!("no {path}"))?;
-        let items = page["items"].as_array().into_iter().flatten();
-        items.for_each(&mut take);
-        match page["metadata"]["continue"].as_str() {
-            Some(token) if !token.is_empty() => next = format!("&continue={token}"),
-            _ => return Ok(()),
-        }
-    }
 }
 
 /// Approves a request that is right, as it was checked. Returns whether this did: somebody else may have decided meanwhile.

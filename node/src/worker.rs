@@ -100,22 +100,27 @@ pub(crate) fn bootstrap_api(world: &World, join: &Join) -> Result<Api> {
 /// # Errors
 /// If the control plane does not say it.
 pub(crate) fn requested(world: &World, name: &str, join: &Join) -> Result<String> {
-    let list = bootstrap_api(world, join)?.get(REQUESTS)?;
-    let list = list.context("the control plane has no requests for certificates")?;
-    Ok(state(&list, name))
+    let mut own = Vec::new();
+    bootstrap_api(world, join)?.list(REQUESTS, |request| {
+        if is_of(request, name) {
+            own.push(request.clone());
+        }
+    })?;
+    Ok(state(&own))
 }
 
-/// The state of the last request of this node.
-fn state(list: &Value, node: &str) -> String {
-    let own = |request: &&Value| {
-        let text = request["spec"]["request"].as_str().unwrap_or_default();
-        let text = BASE64.decode(text.as_bytes()).ok();
-        let text = text.and_then(|text| String::from_utf8(text).ok());
-        text.and_then(|text| requester(&text)) == Some(user(node))
-    };
+/// Whether a node made this request.
+fn is_of(request: &Value, node: &str) -> bool {
+    let text = request["spec"]["request"].as_str().unwrap_or_default();
+    let text = BASE64.decode(text.as_bytes()).ok();
+    let text = text.and_then(|text| String::from_utf8(text).ok());
+    text.and_then(|text| requester(&text)) == Some(user(node))
+}
+
+/// The state of the last of a node's requests.
+fn state(requests: &[Value]) -> String {
     let time = |request: &&Value| request["metadata"]["creationTimestamp"].to_string();
-    let items = list["items"].as_array();
-    let Some(request) = items.into_iter().flatten().filter(own).max_by_key(time) else {
+    let Some(request) = requests.iter().max_by_key(time) else {
         return "the kubelet has not requested one".to_owned();
     };
     let name = request["metadata"]["name"].as_str().unwrap_or_default();

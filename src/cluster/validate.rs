@@ -74,7 +74,11 @@ pub fn validate(kubeconfig: &str, expected: usize) -> Result<Report> {
     let api = Api::new(kubeconfig, &server)?;
     let asked = (|| {
         api.healthy(READY)?;
-        let list = |path| Ok::<_, anyhow::Error>(api.get(path)?.unwrap_or_default());
+        let list = |path| {
+            let mut all = Vec::new();
+            api.list(path, |object| all.push(object.clone()))?;
+            Ok::<_, anyhow::Error>(all)
+        };
         Ok::<_, anyhow::Error>((list(NODES)?, list(PODS)?))
     })();
     Ok(match asked {
@@ -87,10 +91,10 @@ pub fn validate(kubeconfig: &str, expected: usize) -> Result<Report> {
     })
 }
 
-fn report(nodes: &Value, pods: &Value, expected: usize) -> Report {
-    let mut nodes: Vec<Node> = items(nodes).map(node).collect();
+fn report(nodes: &[Value], pods: &[Value], expected: usize) -> Report {
+    let mut nodes: Vec<Node> = nodes.iter().map(node).collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
-    let pods: Vec<Pod> = items(pods).filter_map(pod).collect();
+    let pods: Vec<Pod> = pods.iter().filter_map(pod).collect();
     // A cluster without nodes runs nothing.
     let missing = expected.max(1).saturating_sub(nodes.len());
     Report {
@@ -100,10 +104,6 @@ fn report(nodes: &Value, pods: &Value, expected: usize) -> Report {
         missing,
         pods,
     }
-}
-
-fn items(list: &Value) -> impl Iterator<Item = &Value> {
-    list["items"].as_array().into_iter().flatten()
 }
 
 fn text(value: &Value) -> String {
@@ -270,15 +270,11 @@ mod tests {
         json!({"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "kubelet is posting ready status"})
     }
 
-    fn list(items: &[Value]) -> Value {
-        json!({"items": items})
-    }
-
     #[test]
     fn each_node_has_a_line_with_the_reason_why_it_is_not_ready() {
         let mut first = a_node("cp1", &well());
         first["metadata"]["labels"]["node-role.kubernetes.io/control-plane"] = json!("");
-        let nodes = list(&[
+        let nodes = [
             a_node(
                 "w2",
                 &json!({"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown",
@@ -291,8 +287,8 @@ mod tests {
             ),
             first,
             json!({"metadata": {"name": "w3"}}),
-        ]);
-        let report = report(&nodes, &list(&[]), 5);
+        ];
+        let report = report(&nodes, &[], 5);
         assert_eq!(
             report.lines(),
             [
@@ -313,10 +309,10 @@ mod tests {
         let fine = json!({"metadata": {"name": "etcd-cp1"}, "status": ready});
         let done = json!({"metadata": {"name": "job"}, "status": {"phase": "Succeeded"}});
         let mut node = a_node("cp1", &well());
-        let pods = list(&[fine, done]);
-        assert!(report(&list(&[node.clone()]), &pods, 1).valid);
-        assert!(!report(&list(&[node.clone()]), &pods, 2).valid);
-        assert!(!report(&list(&[]), &pods, 0).valid);
+        let pods = [fine, done];
+        assert!(report(&[node.clone()], &pods, 1).valid);
+        assert!(!report(&[node.clone()], &pods, 2).valid);
+        assert!(!report(&[], &pods, 0).valid);
         // Neither takes a node out of its cluster; both are told.
         node["spec"]["unschedulable"] = json!(true);
         let pressure = json!({"type": "DiskPressure", "status": "True"});
@@ -324,7 +320,7 @@ mod tests {
             .as_array_mut()
             .unwrap()
             .push(pressure);
-        let report = report(&list(&[node]), &pods, 1);
+        let report = report(&[node], &pods, 1);
         assert!(report.valid);
         assert_eq!(
             report.nodes[0].reason.as_deref(),
@@ -334,7 +330,7 @@ mod tests {
 
     #[test]
     fn a_pod_that_is_not_well_is_named_with_its_reason() {
-        let pods = list(&[
+        let pods = [
             json!({"metadata": {"name": "coredns-a"}, "spec": {}, "status": {"phase": "Pending", "conditions": [
                 {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes are available"}]}}),
             json!({"metadata": {"name": "kube-proxy-b"}, "spec": {"nodeName": "w1"}, "status": {"phase": "Running",
@@ -342,8 +338,8 @@ mod tests {
                 "containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}},
                     "lastState": {"terminated": {"exitCode": 2}}}]}}),
             json!({"metadata": {"name": "new"}, "spec": {"nodeName": "w1"}, "status": {"phase": "Pending"}}),
-        ]);
-        let report = report(&list(&[a_node("w1", &well())]), &pods, 1);
+        ];
+        let report = report(&[a_node("w1", &well())], &pods, 1);
         assert_eq!(
             report.lines()[1..],
             [

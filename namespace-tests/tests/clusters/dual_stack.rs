@@ -52,10 +52,6 @@ fn works(lab: &mut Lab, cni: &str, network: Network) -> Result<()> {
     })?;
     second.start(&lab.hub)?;
     second.wait_ready(READY)?;
-    if network == Network::Near {
-        // As its timer does within half a minute.
-        first.run("slipway-node routes")?;
-    }
     for node in [&first, &second] {
         let query = "-o jsonpath='{.status.addresses[?(@.type==\"InternalIP\")].address}'";
         let found = first.kubectl(&format!("get node {} {query}", node.hostname()))?;

@@ -47,10 +47,12 @@ fn the_last_request_of_this_node_decides_what_is_said() {
         ),
     ] {
         let new = request("new", "2026-01-02T00:00:00Z", &conditions);
-        let list = json!({"items": [new, old, other]});
-        assert_eq!(state(&list, "node1"), expected);
-        assert_eq!(state(&list, "node2"), "the kubelet has not requested one");
+        let mut all = vec![new, old.clone(), other.clone()];
+        assert!(!all.iter().any(|request| is_of(request, "node2")));
+        all.retain(|request| is_of(request, "node1"));
+        assert_eq!(state(&all), expected);
     }
+    assert_eq!(state(&[]), "the kubelet has not requested one");
 }
 
 fn up(world: &World) -> Result<()> {

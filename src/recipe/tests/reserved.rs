@@ -183,10 +183,10 @@ fn what_a_platform_team_changes_stays_allowed() {
         ("/etc/systemd/system/kubelet.service.d/10-mine.conf", TEXT),
         ("/etc/systemd/system/mine.service", TEXT),
         (
-            "/etc/systemd/system/slipway-routes.timer",
+            "/etc/systemd/system/slipway-certs.timer",
             "link = '/dev/null'",
         ),
-        ("/etc/systemd/system/slipway-routes.timer.d/a.conf", TEXT),
+        ("/etc/systemd/system/slipway-certs.timer.d/a.conf", TEXT),
         ("/usr/lib/modules/6.12/updates/mine.ko", TEXT),
         (
             "/usr/lib/systemd/system-generators/systemd-ssh-generator",
