@@ -16,16 +16,27 @@ const CONFIG: &str = "--image-credential-provider-config";
 /// The argument that names the folder of the programs.
 const PROGRAMS: &str = "--image-credential-provider-bin-dir";
 
-/// The kubelet's arguments for its credential providers; none without a configuration, or if `given` has them already.
+/// The kubelet's arguments for its credential providers: those that `given` has not. None without a configuration: the kubelet takes
+/// either both or none.
 pub(crate) fn arguments(world: &World, given: &[String]) -> Vec<String> {
-    let is_given = given.iter().any(|argument| argument.starts_with(CONFIG));
-    match !is_given && world.in_initrd(CREDENTIAL_PROVIDERS).exists() {
-        true => vec![
-            format!("{CONFIG}={CREDENTIAL_PROVIDERS}"),
-            format!("{PROGRAMS}={CREDENTIAL_PROVIDER_PROGRAMS}"),
-        ],
-        false => Vec::new(),
+    let is_given = |name: &&str| given.iter().any(|argument| is_of(argument, name));
+    if !is_given(&CONFIG) && !world.in_initrd(CREDENTIAL_PROVIDERS).exists() {
+        return Vec::new();
     }
+    let all = [
+        (CONFIG, CREDENTIAL_PROVIDERS),
+        (PROGRAMS, CREDENTIAL_PROVIDER_PROGRAMS),
+    ];
+    let missing = all.iter().filter(|(name, _)| !is_given(name));
+    missing
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect()
+}
+
+/// Whether an argument is the one of this name.
+fn is_of(argument: &str, name: &str) -> bool {
+    let value = argument.strip_prefix(name);
+    value.is_some_and(|value| value.is_empty() || value.starts_with('='))
 }
 
 /// Checks the configuration, if there is one.
@@ -86,14 +97,28 @@ providers:
         assert_eq!(arguments(&world, &[]), [""; 0]);
         check(&world).unwrap();
         put(&world.in_initrd(CREDENTIAL_PROVIDERS), TEXT);
-        let own = "--image-credential-provider-config=/etc/kubernetes/mine.yaml".to_owned();
-        assert_eq!(arguments(&world, &[own]), [""; 0]);
         assert_eq!(
             arguments(&world, &[]),
             [
                 "--image-credential-provider-config=/etc/kubernetes/credential-providers.yaml",
                 "--image-credential-provider-bin-dir=/usr/libexec/kubernetes/credential-providers",
             ]
+        );
+    }
+
+    #[test]
+    fn a_configuration_that_is_given_keeps_the_images_programs_unless_they_are_given_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        let own = "--image-credential-provider-config=/etc/kubernetes/mine.yaml".to_owned();
+        let programs = "--image-credential-provider-bin-dir".to_owned();
+        assert_eq!(
+            arguments(&world, std::slice::from_ref(&own)),
+            [format!("{programs}={CREDENTIAL_PROVIDER_PROGRAMS}")]
+        );
+        assert_eq!(
+            arguments(&world, &[own, programs, "/opt".to_owned()]),
+            [""; 0]
         );
     }
 
