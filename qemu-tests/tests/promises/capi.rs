@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 use image::container_images::REGISTRY;
 use image::kubelet::ADMIN_KUBECONFIG;
-use image::paths::SENTINEL;
+use image::paths::{CLUSTER, NODE_PROGRAM, SENTINEL};
 use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::running::Running;
 use qemu_tests::timeouts;
@@ -20,6 +20,9 @@ const IMAGE: &str = "qemu-tests/capi";
 const PROVIDERS: &str = include_str!("../../../ignition/tests/data/kubeadm-2.3.json");
 /// A network of the node's own pods, which a user of the provider applies as an addon.
 const NETWORK: &str = r#"{"cniVersion":"1.0.0","name":"test","plugins":[{"type":"bridge","bridge":"cni0","isGateway":true,"ipMasq":true,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.244.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}"#;
+
+/// The object of a worker of a cluster that does not answer.
+const OBJECT: &str = "name = \"capi\"\nendpoint = \"10.0.2.2:1\"\nsentinel = true\n[join]\ntoken = \"abcdef.0123456789abcdef\"\nca-hashes = [\"sha256:0000000000000000000000000000000000000000000000000000000000000000\"]\n";
 
 /// kubeadm's configuration of a control plane, with the images of the image, and with time for an emulated machine. Its kube-proxy uses
 /// iptables, which is kubeadm's default.
@@ -126,7 +129,47 @@ pub(crate) fn the_kubeadm_provider_starts_a_control_plane(lab: &mut Lab) -> Resu
         "no",
     )?;
     running.power_off()?;
+
+    drop(node);
+    let node = lab.node_of(&image.disk)?;
+    let options = BootOptions {
+        config: options.config.map(with_object),
+        ..options
+    };
+    let running = lab.boot(&node, &options)?;
+    running.wait_agent()?;
+    neither_begins(&running)?;
+    running.power_off()?;
     fs::remove_dir_all(&image.out).context("removing the image")
+}
+
+/// The same data, and a cluster object.
+fn with_object(mut config: Value) -> Value {
+    let object = json!({
+        "path": CLUSTER,
+        "contents": { "source": data_url(OBJECT.as_bytes()) },
+    });
+    if let Some(files) = config["storage"]["files"].as_array_mut() {
+        files.push(object);
+    }
+    config
+}
+
+/// On a node with an object and with kubeadm's configuration the provider's script does not run, and the kubelet's preparation refuses.
+fn neither_begins(running: &Running) -> Result<()> {
+    let refused = format!("{NODE_PROGRAM} status | grep -q 'expected one of them'");
+    let said = until(
+        &refused,
+        timeouts::READY,
+        "systemctl status kubelet kubeadm",
+    );
+    let said = running.run_within(&said, timeouts::READY + timeouts::QUESTION);
+    said.with_context(|| journal(running))?;
+    expect(
+        running,
+        "systemctl show -P ConditionResult kubelet; systemctl show -P ConditionResult kubeadm; ls -d /etc/kubernetes/pki /var/lib/kubelet/config.yaml 2>/dev/null || true",
+        "yes\nno",
+    )
 }
 
 /// The node is Ready, and the pods of kubeadm's addons too.
