@@ -47,6 +47,19 @@ impl Disks {
         self.folder.join("etcd")
     }
 
+    /// Empties the etcd volume.
+    ///
+    /// # Errors
+    /// If something of it cannot be removed.
+    pub(crate) fn empty_etcd(&self) -> Result<()> {
+        let folder = self.etcd();
+        let about = || format!("emptying {}", folder.display());
+        for entry in fs::read_dir(&folder).with_context(about)? {
+            fs::remove_dir_all(entry.with_context(about)?.path()).with_context(about)?;
+        }
+        Ok(())
+    }
+
     /// `major:minor` of the etcd volume, as mountinfo has it.
     ///
     /// # Errors

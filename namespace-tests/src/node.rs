@@ -364,6 +364,15 @@ impl Node {
         unplugged
     }
 
+    /// Gives a node that is off an empty etcd volume in place of its own.
+    ///
+    /// # Errors
+    /// If it is on, or the volume cannot be emptied.
+    pub fn empty_etcd(&mut self) -> Result<()> {
+        ensure!(!self.is_on(), "{} is on", self.options.name);
+        self.disks.empty_etcd()
+    }
+
     /// Whether it is on.
     #[must_use]
     pub const fn is_on(&self) -> bool {

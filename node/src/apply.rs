@@ -235,7 +235,7 @@ mod tests {
     fn begun(root: &std::path::Path) -> (World, Bootstrap, Journal) {
         let world = machine(root, OBJECT);
         let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
-        control_plane::prepare(&world, &bootstrap).unwrap();
+        control_plane::prepare(&world, &bootstrap, |_| Ok(())).unwrap();
         let journal = Journal::read(&world).unwrap().unwrap();
         (world, bootstrap, journal)
     }
@@ -308,7 +308,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let world = machine(folder.path(), &format!("cni = \"{cni}\"\n{OBJECT}"));
             let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
-            control_plane::prepare(&world, &bootstrap).unwrap();
+            control_plane::prepare(&world, &bootstrap, |_| Ok(())).unwrap();
             let objects = objects(&world, &bootstrap).unwrap();
             let ours = objects
                 .iter()

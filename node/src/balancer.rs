@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use cluster::object::Object;
 use linux::world::World;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -30,6 +31,33 @@ use connections::accept;
 use record::Record;
 use shared::{Shared, Times, jittered};
 use sources::{Look, Sources};
+
+/// The API servers that the cluster gave last, or somebody named; none if there is no file, or one that cannot be used.
+pub(crate) fn remembered(world: &World, object: &Object) -> Vec<SocketAddr> {
+    let read = sources::of(world, object).map(|of| cache::read(world, &of));
+    match read {
+        Some(Ok(servers)) => servers,
+        Some(Err(error)) => {
+            tracing::warn!("the list of API servers is not used: {error:#}");
+            Vec::new()
+        }
+        None => Vec::new(),
+    }
+}
+
+/// Keeps an API server beside those.
+///
+/// # Errors
+/// If the cluster's authority is not known yet, or the file cannot be written.
+pub(crate) fn remember(world: &World, object: &Object, server: SocketAddr) -> Result<()> {
+    let of = sources::of(world, object).context("the cluster has no authority yet")?;
+    let mut all = remembered(world, object);
+    if !all.contains(&server) {
+        all.push(server);
+        cache::write(world, &of, &all)?;
+    }
+    Ok(())
+}
 
 /// Serves on the listener for ever.
 ///

@@ -1,7 +1,7 @@
 //! `cluster-up`: waits until the node is Ready. On a control plane it waits for the API server and applies the objects of
 //! the cluster before, on a worker it waits for the node's certificate.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use image::paths::SENTINEL;
@@ -17,7 +17,7 @@ use crate::object::{self, Bootstrap};
 use crate::own_node::{self, node};
 use crate::steps::step;
 use crate::waiting::{self, Limits, wait};
-use crate::{apply, control_plane, further, key_upload, worker};
+use crate::{apply, control_plane, etcd_place, key_upload, worker};
 use api::Api;
 
 /// How long one run waits for the API server, and for the node. systemd starts the unit anew afterwards, without limit.
@@ -25,6 +25,9 @@ const LIMITS: Limits = Limits {
     patience: Duration::from_secs(600),
     every: Duration::from_millis(200),
 };
+
+/// How long the API server of this node may be silent before others are asked why.
+const SOME: Duration = Duration::from_secs(20);
 
 /// How long the objects of a cluster wait for the node to be Ready.
 const FIRST: Limits = Limits {
@@ -68,16 +71,30 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
     let mut journal = journal
         .filter(|journal| journal.authority.is_some())
         .context("the keys of this control plane are not written yet: kubelet-prepare does it")?;
-    if object.further.is_some() {
+    if object.further.is_some()
+        || journal.member.is_some()
+        || etcd_place::is_lost(world, object, &journal)
+    {
         step(world, "etcd-member", || {
-            further::promote(world, bootstrap, &mut journal, LIMITS)
+            etcd_place::promote(world, bootstrap, &mut journal, LIMITS)
         })?;
     }
     let api = api(world, bootstrap)?;
     // What this program and the kubelet ask for needs no role, so that it need not wait for those that the server makes first.
     step(world, "api-server", || {
+        let mut ask = Instant::now() + SOME;
+        let mut refusal = None;
         wait(world, LIMITS, "the API server", || {
-            api.healthy("/livez/ping")
+            api.healthy("/livez/ping").map_err(|error| {
+                if Instant::now() >= ask {
+                    refusal = etcd_place::refusal(world, object);
+                    ask = Instant::now() + SOME;
+                }
+                match &refusal {
+                    Some(refusal) => error.context(refusal.clone()),
+                    None => error,
+                }
+            })
         })
     })?;
     let path = own_node::path(&name);

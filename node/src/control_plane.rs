@@ -47,11 +47,16 @@ const READ_ONCE: [(&str, &str); 2] = [
 /// The folder of etcd's data below its `data-dir`.
 const MEMBER: &str = "member";
 
-/// Writes the files of a control plane that are not there or not up to date.
+/// Writes the files of a first control plane that are not there or not up to date. `place` is called before the static pods are
+/// written, and says whether etcd may start.
 ///
 /// # Errors
-/// Keys or data of another cluster: nothing is changed then.
-pub(crate) fn prepare(world: &World, bootstrap: &Bootstrap) -> Result<()> {
+/// Keys or data of another cluster: nothing is changed then. What `place` says.
+pub(crate) fn prepare(
+    world: &World,
+    bootstrap: &Bootstrap,
+    place: impl FnOnce(&mut Journal) -> Result<()>,
+) -> Result<()> {
     let object = &bootstrap.object;
     let journal = Journal::read(world)?;
     let progress = match &journal {
@@ -62,6 +67,7 @@ pub(crate) fn prepare(world: &World, bootstrap: &Bootstrap) -> Result<()> {
     refuse_another(world, object, journal.as_ref())?;
     let mut journal = journal.unwrap_or_else(|| Journal::new(object.name()));
     files(world, bootstrap, progress, &mut journal)?;
+    place(&mut journal)?;
     // Last: the kubelet starts what it finds here.
     manifests(world, bootstrap, &journal)
 }
@@ -123,6 +129,9 @@ pub(crate) fn manifests(world: &World, bootstrap: &Bootstrap, journal: &Journal)
     let only_etcd = member.is_some_and(|member| !member.promoted);
     for (path, manifest) in static_pods::manifests(&config, &bootstrap.host) {
         if path != ETCD_MANIFEST && only_etcd {
+            // Of a member that lost its data there is one of before.
+            atomic_file::remove(&world.in_initrd(&path))
+                .with_context(|| format!("removing {path}"))?;
             continue;
         }
         if !serves(world) && follows(&path) {
@@ -369,7 +378,7 @@ mod tests {
 
     fn prepared(world: &World) -> Result<()> {
         let bootstrap = object::read(world, Duration::ZERO)?.expect("a control plane");
-        prepare(world, &bootstrap)
+        prepare(world, &bootstrap, |_| Ok(()))
     }
 
     #[test]

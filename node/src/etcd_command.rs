@@ -4,21 +4,22 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Error, Result, bail, ensure};
 use cluster::etcd_members::{LIST, Member, REMOVE, members, of_member};
+use cluster::object::Object;
+use cluster::object::balancer::Server;
 use cluster::static_pods::{etcd_client_url, etcd_peer_url};
 use linux::world::World;
 use serde_json::{Value, json};
 
-use crate::etcd_member;
-use crate::object;
+use crate::{etcd_member, etcd_place, object};
 use api::Api;
 
 /// The command's name.
 pub(crate) const COMMAND: &str = "etcd";
 /// Its line in the usage.
-pub(crate) const DESCRIPTION: &str =
-    "[--json | remove ID]: the members of the cluster's etcd, on a control plane";
+pub(crate) const DESCRIPTION: &str = "[--json | remove ID | rejoin ADDRESS | begin-anew]: the members of the cluster's etcd, on a control plane; a new place for a \
+     node whose etcd lost its data; a new cluster in place of one that is lost";
 
 /// Runs the command with its options; none for others.
 pub(crate) fn command(program: &str, options: &[&str]) -> Option<ExitCode> {
@@ -27,6 +28,8 @@ pub(crate) fn command(program: &str, options: &[&str]) -> Option<ExitCode> {
         [] => own(&world).and_then(|(client, _)| list(&client, false)),
         ["--json"] => own(&world).and_then(|(client, _)| list(&client, true)),
         ["remove", id] => own(&world).and_then(|(client, peer)| remove(&client, &peer, id)),
+        ["rejoin", server] => rejoin(&world, server),
+        ["begin-anew"] => begin_anew(&world),
         _ => return None,
     };
     let written = printed.and_then(|text| {
@@ -42,11 +45,35 @@ pub(crate) fn command(program: &str, options: &[&str]) -> Option<ExitCode> {
     })
 }
 
+/// The object of this control plane.
+fn control_plane(world: &World) -> Result<Object> {
+    let bootstrap = object::read(world, Duration::ZERO)?.context("this node has no cluster")?;
+    ensure!(bootstrap.object.join.is_none(), "this node is a worker");
+    Ok(bootstrap.object)
+}
+
+/// Makes a node whose etcd lost its data a member again, by another control plane.
+fn rejoin(world: &World, server: &str) -> Result<String> {
+    let server = Server::parse(server).map_err(Error::msg)?;
+    let address = etcd_place::rejoin(world, &control_plane(world)?, &server)?;
+    Ok(format!(
+        "{address} serves the cluster; the kubelet's next start asks there for a place among the members of etcd\n"
+    ))
+}
+
+/// Begins the cluster anew, without the data that are lost.
+fn begin_anew(world: &World) -> Result<String> {
+    let object = control_plane(world)?;
+    etcd_place::begin_anew(world, &object)?;
+    Ok(format!(
+        "the kubelet's next start begins the cluster {:?} anew, with its keys and without its objects\n",
+        object.name()
+    ))
+}
+
 /// The client of this node's member, and where other members reach it.
 fn own(world: &World) -> Result<(Api, String)> {
-    let bootstrap = object::read(world, Duration::ZERO)?.context("this node has no cluster")?;
-    let object = &bootstrap.object;
-    ensure!(object.join.is_none(), "this node is a worker");
+    let object = &control_plane(world)?;
     let client = etcd_member::client(world, &object.config, &etcd_client_url(&object.config))?;
     Ok((client, etcd_peer_url(&object.config)))
 }

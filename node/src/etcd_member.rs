@@ -9,7 +9,7 @@ use cluster::config::Config;
 use cluster::etcd_members::{
     ADD, LIST, PROMOTE, Refusal, Step, initial_cluster, learner, members, of_member, step,
 };
-use cluster::static_pods::etcd_peer_url;
+use cluster::static_pods::{etcd_client_url, etcd_peer_url};
 use linux::world::World;
 use serde_json::{Value, json};
 
@@ -22,23 +22,31 @@ pub(crate) const PODS: &str =
 const URL: &str = "kubeadm.kubernetes.io/etcd.advertise-client-urls";
 /// The certificate and key of the API server's client, below the folder of certificates.
 const CLIENT: &str = "apiserver-etcd-client";
+/// How long a request to a loaded control plane may take before its reason is told.
+pub(crate) const LONGEST: Duration = Duration::from_secs(20);
 /// How long a request may take: a member without a leader does not answer, and the next one is asked.
 const REQUEST: Duration = Duration::from_secs(10);
 /// The folder of etcd's data below its `data-dir`.
 const DATA: &str = "member";
 
-/// The clients of the members that the API server shows, in its order.
+/// The clients of the other members that the API server shows, in its order.
 ///
 /// # Errors
 /// If it shows none, or this node's certificates cannot be read.
 fn clients(world: &World, config: &Config, server: &Api) -> Result<Vec<Api>> {
     let pods = server.get(PODS)?.unwrap_or_default();
     let pods = pods["items"].as_array().into_iter().flatten();
-    let urls = pods.filter_map(|pod| pod["metadata"]["annotations"][URL].as_str());
+    let own = etcd_client_url(config);
+    let urls = pods
+        .filter_map(|pod| pod["metadata"]["annotations"][URL].as_str())
+        .filter(|url| *url != own);
     let clients: Vec<Api> = urls
         .map(|url| client(world, config, url))
         .collect::<Result<_>>()?;
-    ensure!(!clients.is_empty(), "the API server shows no pod of etcd");
+    ensure!(
+        !clients.is_empty(),
+        "the API server shows no pod of another member of etcd"
+    );
     Ok(clients)
 }
 
@@ -65,12 +73,31 @@ fn ask(clients: &[Api], path: &str, body: &Value) -> Result<Value> {
     for client in clients {
         match client.post(path, body) {
             Ok(answer) => return Ok(answer),
-            // Another member would say the same.
-            Err(error) if api::status(&error).is_some() => return Err(error),
+            // Another member would say the same, but for one that has no leader or is a learner (503).
+            Err(error) if api::status(&error).is_some_and(|status| !status.is_server_error()) => {
+                return Err(error);
+            }
             Err(error) => last = error,
         }
     }
     Err(last)
+}
+
+/// Whether this node has a member's data; so it is where etcd is not on the control planes.
+pub(crate) fn has_data(world: &World, config: &Config) -> bool {
+    let local = config.cluster.etcd.local.as_ref();
+    local.is_none_or(|local| world.in_initrd(&local.data_dir).join(DATA).exists())
+}
+
+/// Whether this node can be what it is, by the members that the API server shows. Once.
+///
+/// # Errors
+/// Why it cannot, or why it is not known: [`refused`] says which.
+pub(crate) fn standing(world: &World, config: &Config, server: &Api) -> Result<()> {
+    let all = members(&ask(&clients(world, config, server)?, LIST, &json!({}))?);
+    let (name, peer) = (&config.init.node_registration.name, etcd_peer_url(config));
+    step(&all, name, &peer, has_data(world, config))?;
+    Ok(())
 }
 
 /// Makes this node a member that does not vote yet, unless it is one. Once.
@@ -78,13 +105,14 @@ fn ask(clients: &[Api], path: &str, body: &Value) -> Result<Value> {
 /// # Errors
 /// Why it is not one: [`refused`] says whether for good.
 pub(crate) fn add(world: &World, config: &Config, server: &Api) -> Result<Member> {
-    let local = config.cluster.etcd.local.as_ref();
-    let local = local.context("the cluster's etcd is not on its control planes")?;
+    ensure!(
+        config.cluster.etcd.local.is_some(),
+        "the cluster's etcd is not on its control planes"
+    );
     let clients = clients(world, config, server)?;
     let (name, peer) = (&config.init.node_registration.name, etcd_peer_url(config));
-    let has_data = world.in_initrd(&local.data_dir).join(DATA).exists();
     let mut all = members(&ask(&clients, LIST, &json!({}))?);
-    let own = match step(&all, name, &peer, has_data)? {
+    let own = match step(&all, name, &peer, has_data(world, config))? {
         Step::Resume(own) => own,
         Step::Add => {
             let answer = ask(&clients, ADD, &learner(&peer))?;

@@ -4,7 +4,6 @@
 //! The journal is written before the first file. The static pod of etcd is written once etcd has this node as a learner, the
 //! others by the bring-up, once its member votes: an API server beside a learner answers nothing. A cut at any point goes on.
 
-use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -12,14 +11,13 @@ use cluster::discovery::pinned;
 use cluster::object::{Join, Object};
 use cluster::pki::Progress;
 use cluster::shared_keys::{self, CertificateKey};
-use image::kubelet::ADMIN_KUBECONFIG;
 use linux::atomic_file;
 use linux::world::World;
 
 use crate::control_plane::{self, write_changed};
 use crate::discover::discover;
-use crate::etcd_member;
-use crate::journal::{Journal, Member};
+use crate::etcd_place;
+use crate::journal::Journal;
 use crate::object::Bootstrap;
 use crate::waiting::{self, Limits, wait};
 use api::{Api, Trust};
@@ -48,10 +46,7 @@ pub(crate) fn prepare(
         None => begin(world, object, fetched, limits, request)?,
     };
     control_plane::files(world, bootstrap, Progress::Done, &mut journal)?;
-    if journal.member.is_none() {
-        journal.member = Some(member(world, object, limits)?);
-        journal.write(world)?;
-    }
+    etcd_place::find(world, object, &mut journal, limits)?;
     control_plane::manifests(world, bootstrap, &journal)?;
     waiting::done(world)
 }
@@ -110,63 +105,6 @@ fn refuse_another_authority(world: &World, object: &Object, join: &Join) -> Resu
         bail!("{path} is another cluster's: {refusal}; nothing is changed");
     }
     Ok(())
-}
-
-/// How long a request to a loaded control plane may take before its reason is told.
-const LONGEST: Duration = Duration::from_secs(20);
-
-/// The administrator's client of the cluster's endpoint: this node's API server does not run yet.
-fn server(world: &World, endpoint: &str) -> Result<Api> {
-    let file = world.in_initrd(ADMIN_KUBECONFIG);
-    let about = || format!("reading {}", file.display());
-    let text = fs::read_to_string(&file).with_context(about)?;
-    Ok(Api::new(&text, endpoint)
-        .with_context(about)?
-        .within(LONGEST))
-}
-
-/// Waits for a place among etcd's members.
-fn member(world: &World, object: &Object, limits: Limits) -> Result<Member> {
-    let endpoint = object.config.control_plane_url();
-    let server = server(world, &endpoint)?;
-    let what = format!("a place among the members of etcd by {endpoint}");
-    wait(world, limits, &what, || {
-        match etcd_member::add(world, &object.config, &server) {
-            // It does not pass by waiting.
-            Err(error) if etcd_member::refused(&error) => Ok(Err(error)),
-            other => other.map(Ok),
-        }
-    })?
-}
-
-/// Waits until this node's member of etcd votes, and then writes the static pods beside it.
-///
-/// # Errors
-/// Why it does not vote.
-pub(crate) fn promote(
-    world: &World,
-    bootstrap: &Bootstrap,
-    journal: &mut Journal,
-    limits: Limits,
-) -> Result<()> {
-    let object = &bootstrap.object;
-    // The kubelet's preparation, which asks for the place, may have failed so far, and this unit started beside its next attempt.
-    let what = "a place among the members of etcd";
-    *journal = wait(world, limits, what, || {
-        Journal::read(world)?
-            .filter(|journal| journal.member.is_some())
-            .context("kubelet-prepare asks for one")
-    })?;
-    let Some(member) = journal.member.as_mut().filter(|member| !member.promoted) else {
-        return Ok(());
-    };
-    let server = server(world, &object.config.control_plane_url())?;
-    wait(world, limits, "etcd's member on this node to vote", || {
-        etcd_member::promote(world, &object.config, &server, member.id)
-    })?;
-    member.promoted = true;
-    journal.write(world)?;
-    control_plane::manifests(world, bootstrap, journal)
 }
 
 #[cfg(test)]

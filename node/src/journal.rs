@@ -98,6 +98,19 @@ impl Journal {
         }
     }
 
+    /// Whether etcd has taken something of this node's bring-up, so that it has data.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.marked || !self.applied.is_empty()
+    }
+
+    /// Forgets what is in etcd, and this node's place in it; the keys stay known.
+    pub(crate) fn forget(&mut self) {
+        *self = Self {
+            authority: self.authority.take(),
+            ..Self::new(&self.cluster)
+        };
+    }
+
     /// Reads the journal, if a bootstrap has begun.
     ///
     /// # Errors

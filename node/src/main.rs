@@ -63,11 +63,14 @@ mod apply;
 mod etcd_member;
 mod join;
 
-// Floor: the API server as this node may ask it; a further control plane's files; the files, requests and states of addons
+// Floor: the API server as this node may ask it; a place among etcd's members; the files, requests and states of addons
 mod addon_files;
 mod addon_requests;
 mod addon_states;
 mod client;
+mod etcd_place;
+
+// Floor: a further control plane's files
 mod further;
 
 // Floor: applying addons, uploading the shared keys, approving requests

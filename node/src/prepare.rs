@@ -13,7 +13,9 @@ use crate::credential_providers;
 use crate::etcd_first_start;
 use crate::object::{self, Bootstrap};
 use crate::this_boot::SYNCHRONIZED;
-use crate::{control_plane, further, join, kubelet_server, pinned_kubelet, shutdown_limit};
+use crate::{
+    control_plane, etcd_place, further, join, kubelet_server, pinned_kubelet, shutdown_limit,
+};
 use linux::atomic_file;
 use linux::waiter::Waiter;
 use linux::world::World;
@@ -84,7 +86,9 @@ fn files(world: &World, bootstrap: &Bootstrap) -> Result<()> {
             further::prepare(world, bootstrap, further.fetched.as_ref(), limits, request)
         }
         // Its certificates are made by its own clock, which is not compared with another one.
-        (None, None) => control_plane::prepare(world, bootstrap),
+        (None, None) => control_plane::prepare(world, bootstrap, |journal| {
+            etcd_place::find(world, &bootstrap.object, journal, limits)
+        }),
     }
 }
 

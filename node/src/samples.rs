@@ -221,7 +221,7 @@ impl ControlPlane {
         );
         let world = machine(root.path(), &object);
         let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
-        control_plane::prepare(&world, &bootstrap).unwrap();
+        control_plane::prepare(&world, &bootstrap, |_| Ok(())).unwrap();
         let objects = apply::objects(&world, &bootstrap).unwrap();
         Self {
             _root: root,

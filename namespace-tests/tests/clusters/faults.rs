@@ -211,10 +211,10 @@ pub(crate) fn joins_that_are_cut_again_and_again_go_on(lab: &mut Lab) -> Result<
     let members = first.run("slipway-node etcd --json")?;
     let members: serde_json::Value = serde_json::from_str(&members)?;
     let vote = members.as_array().map(|all| {
-        let mut learners = all.iter().map(|member| member["learner"] == true);
-        (all.len(), learners.any(|learner| learner))
+        let votes = all.iter().filter(|member| member["state"] == "votes");
+        (all.len(), votes.count())
     });
-    ensure!(vote == Some((2, false)), "etcd has the members {members}");
+    ensure!(vote == Some((2, 2)), "etcd has the members {members}");
     ensure!(identity(&first)? == before, "it is another cluster");
     first.wait_for("all pods", WHOLE, PODS).map(drop)
 }

@@ -2,6 +2,7 @@
 
 mod control_plane;
 mod dual_stack;
+mod etcd_loss;
 mod faults;
 mod flannel;
 mod join;
@@ -33,6 +34,7 @@ const TESTS: &[Test] = tests![
     faults::a_bring_up_that_is_cut_again_and_again_goes_on,
     faults::a_cut_before_etcds_first_entry_begins_it_anew,
     faults::a_full_disk_is_named_and_loses_nothing,
+    etcd_loss::a_cluster_whose_data_are_lost_begins_anew_only_when_told,
     dual_stack::pods_and_services_have_both_ip_versions,
     flannel::pods_on_two_networks_reach_each_other_by_vxlan,
 ];
@@ -42,6 +44,7 @@ const LONG: &[Test] = tests![
     faults::each_component_that_is_killed_comes_back,
     faults::a_cut_before_a_further_members_first_entry_begins_it_anew,
     faults::joins_that_are_cut_again_and_again_go_on,
+    etcd_loss::a_lost_member_of_three_is_added_anew_and_begins_no_second_cluster,
     dual_stack::flannel_carries_both_ip_versions_between_networks,
 ];
 

@@ -104,11 +104,7 @@ impl Sources {
 
     /// The cluster, once its authority is known here.
     fn of(&self, world: &World) -> Option<Of> {
-        let text = atomic_file::read(&world.in_initrd(&self.authority)).ok()??;
-        Some(Of {
-            cluster: self.cluster.clone(),
-            authority: hexadecimal(&text),
-        })
+        of_files(world, &self.cluster, &self.authority)
     }
 
     /// All addresses: this node's own, the cluster's list, and last those of the object.
@@ -170,6 +166,19 @@ impl Sources {
         let of = self.of(world).context("the cluster has no authority yet")?;
         cache::write(world, &of, &self.listed)
     }
+}
+
+/// The cluster of an object, once its authority is known here.
+pub(super) fn of(world: &World, object: &Object) -> Option<Of> {
+    of_files(world, object.name(), &authority(object))
+}
+
+fn of_files(world: &World, cluster: &str, authority: &str) -> Option<Of> {
+    let text = atomic_file::read(&world.in_initrd(authority)).ok()??;
+    Some(Of {
+        cluster: cluster.to_owned(),
+        authority: hexadecimal(&text),
+    })
 }
 
 impl Looker {

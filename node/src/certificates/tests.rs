@@ -12,7 +12,7 @@ const OBJECT: &str = "name = \"blue\"\n[node]\naddress = \"10.0.0.7\"\n";
 fn finished(root: &Path) -> (World, Bootstrap) {
     let world = machine(root, OBJECT);
     let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
-    control_plane::prepare(&world, &bootstrap).unwrap();
+    control_plane::prepare(&world, &bootstrap, |_| Ok(())).unwrap();
     let journal = Journal::read(&world).unwrap().unwrap();
     control_plane::served(&world, &bootstrap, &journal).unwrap();
     (world, bootstrap)
@@ -61,7 +61,7 @@ fn what_reads_its_kubeconfig_once_is_started_anew_with_a_renewed_one() {
     assert_eq!(text(&world, "/etc/kubernetes/pki/ca.crt"), authority);
     // The next boot has nothing to do.
     let all = files(folder.path());
-    control_plane::prepare(&world, &bootstrap).unwrap();
+    control_plane::prepare(&world, &bootstrap, |_| Ok(())).unwrap();
     assert!(files(folder.path()) == all, "something was written");
 }
 
@@ -164,7 +164,7 @@ fn a_kubelets_certificate_of_another_time_is_withdrawn_if_it_can_ask_for_another
     let other = tempfile::tempdir().unwrap();
     let brief = machine(other.path(), short);
     let of_brief = object::read(&brief, Duration::ZERO).unwrap().unwrap();
-    control_plane::prepare(&brief, &of_brief).unwrap();
+    control_plane::prepare(&brief, &of_brief, |_| Ok(())).unwrap();
     let certificate = text(&brief, "/etc/kubernetes/pki/apiserver-kubelet-client.crt");
     let two_days = now + 2 * DAY;
     for kubelet in &kubelets {

@@ -98,7 +98,7 @@ fn requests_are_approved_only_where_the_object_asks_kubelets_for_them() {
     // An API server that does not answer is asked again by the next run.
     let folder = tempfile::tempdir().unwrap();
     let (world, bootstrap) = node(folder.path());
-    control_plane::prepare(&world, &bootstrap).unwrap();
+    control_plane::prepare(&world, &bootstrap, |_| Ok(())).unwrap();
     assert!(world.in_initrd(ADMIN_KUBECONFIG).exists());
     let (api, kept, _asked) = plane(Vec::new());
     kept.lock().unwrap().faults.insert(0, 503);

@@ -449,7 +449,7 @@ fn a_worker_of_another_cluster_is_named_and_nobody_is_asked() {
     fs::remove_dir_all(world.in_initrd("/etc/kubernetes")).unwrap();
     Journal::of_worker("blue").write(&world).unwrap();
     let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
-    let error = crate::control_plane::prepare(&world, &bootstrap).unwrap_err();
+    let error = crate::control_plane::prepare(&world, &bootstrap, |_| Ok(())).unwrap_err();
     assert!(
         format!("{error:#}").contains("is a worker of the cluster \"blue\""),
         "{error:#}"

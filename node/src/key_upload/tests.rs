@@ -189,7 +189,7 @@ fn node(root: &std::path::Path, object: &str) -> (World, Bootstrap, Journal) {
     let bootstrap = object::read(&world, std::time::Duration::ZERO)
         .unwrap()
         .unwrap();
-    control_plane::prepare(&world, &bootstrap).unwrap();
+    control_plane::prepare(&world, &bootstrap, |_| Ok(())).unwrap();
     let journal = Journal::read(&world).unwrap().unwrap();
     (world, bootstrap, journal)
 }

@@ -53,7 +53,7 @@ fn token(id: &str, end: &str) -> Value {
 fn node(root: &Path) -> (World, Bootstrap) {
     let world = machine(root, OBJECT);
     let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
-    control_plane::prepare(&world, &bootstrap).unwrap();
+    control_plane::prepare(&world, &bootstrap, |_| Ok(())).unwrap();
     (world, bootstrap)
 }
 
