@@ -43,6 +43,75 @@ fn every_row_is_complete() {
     }
 }
 
+/// What lies between the processor and the disk or network card of each platform: every row is one way, from the bridge of
+/// the device's bus to its driver, as far as a kernel may have them as modules. PCI itself and Xen's bus are built into
+/// Debian's kernels.
+const WAYS: &[(&str, &[&str])] = &[
+    ("aws", &["nvme"]),
+    ("aws", &["ena"]),
+    ("aws", &["xen-blkfront"]),
+    ("aws", &["xen-netfront"]),
+    ("aws", &["ixgbevf"]),
+    ("azure", &["hv_vmbus", "hv_storvsc", "sd_mod"]),
+    // vmbus:44c4f61d-4444-4400-9d52-802e27ede19f: sizes whose disks are NVMe alone.
+    ("azure", &["hv_vmbus", "pci-hyperv", "nvme"]),
+    ("azure", &["hv_vmbus", "hv_netvsc"]),
+    ("digitalocean", &["virtio_pci", "virtio_blk"]),
+    ("digitalocean", &["virtio_pci", "virtio_scsi", "sd_mod"]),
+    ("digitalocean", &["virtio_pci", "virtio_net"]),
+    ("gcp", &["virtio_pci", "virtio_scsi", "sd_mod"]),
+    ("gcp", &["nvme"]),
+    ("gcp", &["virtio_pci", "virtio_net"]),
+    ("gcp", &["gve"]),
+    ("hetzner", &["virtio_pci", "virtio_scsi", "sd_mod"]),
+    ("hetzner", &["virtio_pci", "virtio_net"]),
+    ("kubevirt", &["virtio_pci", "virtio_blk"]),
+    ("kubevirt", &["ahci", "sd_mod"]),
+    ("kubevirt", &["virtio_pci", "virtio_net"]),
+    ("metal", &["ahci", "sd_mod"]),
+    ("metal", &["nvme"]),
+    // Intel's Volume Management Device, a bridge that firmware can put NVMe disks behind.
+    ("metal", &["vmd", "nvme"]),
+    ("metal", &["xhci-pci", "usb-storage", "uas", "sd_mod"]),
+    ("metal", &["ehci-pci", "usb-storage", "sd_mod"]),
+    ("nutanix", &["virtio_pci", "virtio_scsi", "sd_mod"]),
+    ("nutanix", &["virtio_pci", "virtio_net"]),
+    ("openstack", &["virtio_pci", "virtio_blk"]),
+    ("openstack", &["virtio_pci", "virtio_scsi", "sd_mod"]),
+    ("openstack", &["virtio_pci", "virtio_net"]),
+    ("oraclecloud", &["virtio_pci", "virtio_scsi", "sd_mod"]),
+    ("oraclecloud", &["virtio_pci", "virtio_net"]),
+    ("proxmoxve", &["virtio_pci", "virtio_scsi", "sd_mod"]),
+    ("proxmoxve", &["virtio_pci", "virtio_blk"]),
+    ("proxmoxve", &["ahci", "sd_mod"]),
+    ("proxmoxve", &["virtio_pci", "virtio_net"]),
+    ("qemu", &["virtio_pci", "virtio_blk"]),
+    ("qemu", &["nvme"]),
+    ("qemu", &["virtio_pci", "virtio_net"]),
+    ("scaleway", &["virtio_pci", "virtio_blk"]),
+    ("scaleway", &["virtio_pci", "virtio_scsi", "sd_mod"]),
+    ("scaleway", &["virtio_pci", "virtio_net"]),
+    ("vmware", &["vmw_pvscsi", "sd_mod"]),
+    ("vmware", &["nvme"]),
+    ("vmware", &["ahci", "sd_mod"]),
+    ("vmware", &["vmxnet3"]),
+    ("vultr", &["virtio_pci", "virtio_blk"]),
+    ("vultr", &["virtio_pci", "virtio_net"]),
+];
+
+#[test]
+fn the_initramfs_has_each_bus_between_the_processor_and_the_device() {
+    for (id, way) in WAYS {
+        let row = by_id(id).unwrap();
+        for name in *way {
+            assert!(row.drivers.contains(name), "{row}: {name} of {way:?}");
+        }
+    }
+    for row in TABLE.iter().filter(|row| row.recipe_name.is_some()) {
+        assert!(WAYS.iter().any(|(id, _)| *id == row.id), "{row}: no way");
+    }
+}
+
 #[test]
 fn the_initramfs_can_read_each_platforms_media() {
     for row in TABLE {

@@ -30,7 +30,7 @@ use crate::userdata::{self, Foreign};
 pub(super) static PROVIDER: Provider = Provider {
     id: "azure",
     recipe_name: Some("azure"),
-    summary: "Azure: Hyper-V.",
+    summary: "Azure: Hyper-V's disks and network, and NVMe behind its PCI bridge.",
     detection: Detection::Firmware(is_machine),
     needs_network: true,
     media: &[DISC],
@@ -45,6 +45,8 @@ pub(super) static PROVIDER: Provider = Provider {
         "hv_vmbus",
         "isofs",
         "nvme",
+        // The bridge behind which the sizes with NVMe disks alone have them.
+        "pci-hyperv",
         "sr_mod",
         UDF,
     ],
