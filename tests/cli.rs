@@ -5,6 +5,7 @@
     reason = "these tests start the program itself, and fail by panicking"
 )]
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -318,8 +319,6 @@ fn ignition_configs_are_checked_with_line_and_column() {
 
 #[test]
 fn the_program_ignition_is_written_whole_and_executable() {
-    use std::os::unix::fs::PermissionsExt as _;
-
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ignition");
     // An existing file is replaced, not written into.
@@ -448,6 +447,27 @@ fn a_new_recipe_is_checked_and_overwrites_nothing() {
     assert!(code == Some(2) && said.contains("'node'"), "{said}");
 }
 
+#[test]
+fn a_signing_key_is_made_in_a_folder_that_is_missing() {
+    let place = tempfile::tempdir().unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let make = |file: &Path| slipway(&["cache", "keygen", file.to_str().unwrap(), "--name", "ci"]);
+    let folder = place.path().join("etc/slipway");
+    let key = folder.join("cache.key");
+    let made = make(&key);
+    assert!(made.status.success(), "{}", stderr(&made));
+    assert!(stdout(&made).starts_with("ci:"), "{}", stdout(&made));
+    assert_eq!((mode(&folder), mode(&key)), (0o700, 0o600));
+    // One that is there keeps its mode, and its key.
+    std::fs::set_permissions(&folder, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let again = make(&key);
+    assert!(stderr(&again).contains("exists"), "{}", stderr(&again));
+    assert_eq!(mode(&folder), 0o755);
+    let below_a_file = make(&key.join("x"));
+    let said = stderr(&below_a_file);
+    assert!(said.contains("making the folder"), "{said}");
+}
+
 /// A server that wants `joe` and this password: it has checksums, and nothing else. Gives its address, and how many requests had
 /// them.
 fn private(password: &str) -> (String, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
@@ -500,7 +520,6 @@ struct Logins {
 
 impl Logins {
     fn new(mirror: String, registry: String) -> Self {
-        use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
         let write = |name: &str, text: String| std::fs::write(folder.path().join(name), text);
         let recipe = "image = { name = 'a', version = '1' }\n\

@@ -530,7 +530,7 @@ pub(crate) enum CacheCommand {
     },
     /// Make a key that signs results for a remote cache: write it to FILE, print the public key
     Keygen {
-        /// The secret key's file, which must not exist; only its owner can read it
+        /// The secret key's file, which must not exist; only its owner can read it. A missing folder is made with the mode 0700
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
         file: PathBuf,
         /// The key's name, for people [default: the file's name]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::str::FromStr;
 
@@ -73,7 +73,7 @@ impl fmt::Debug for SecretKey {
 }
 
 impl SecretKey {
-    /// Makes a key and writes it to a new file that only its owner reads.
+    /// Makes a key and writes it to a new file that only its owner reads. A folder that is missing is made, for its owner alone.
     ///
     /// # Errors
     /// If the name has other characters than letters, digits, `-`, `_` and `.`, the file exists, or cannot be written.
@@ -85,6 +85,13 @@ impl SecretKey {
         let key = Self::from_seed(name, &seed)?;
         let about = || format!("writing {}", path.display());
         let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        if let Some(folder) = folder {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(folder)
+                .with_context(|| format!("making the folder {}", folder.display()))?;
+        }
         let mut file = tempfile::Builder::new()
             .permissions(fs::Permissions::from_mode(0o600))
             .tempfile_in(folder.unwrap_or(Path::new(".")))
