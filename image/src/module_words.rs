@@ -5,15 +5,15 @@
 //! | word | meaning |
 //! |---|---|
 //! | `MODULE.OPTION=VALUE`, `MODULE.OPTION` | an option, as in modprobe(8) |
-//! | `modprobe.blacklist=A,B` | not loaded for a device that it serves; loaded where it is named |
-//! | `rd.driver.blacklist=A,B` | the same, in the initramfs alone (dracut.cmdline(7)) |
+//! | `modprobe.blacklist=A,B` | not loaded for a device that it serves, by the init and later by udev (modprobe(8)); loaded where it is named |
+//! | `rd.driver.blacklist=A,B` | the same, in the initramfs alone (dracut.cmdline(7)): kmod, which udev asks, does not know it |
 //! | `module_blacklist=A,B` | the kernel itself refuses to load it, named or not |
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::modules::canonical;
 
-/// Keys whose modules are not loaded for a device.
+/// Keys whose modules are not loaded for a device: in the initramfs and later, in the initramfs alone.
 const BLACKLISTS: [&str; 2] = ["modprobe.blacklist", "rd.driver.blacklist"];
 /// The kernel's own key.
 const REFUSED: &str = "module_blacklist";
@@ -139,6 +139,22 @@ mod tests {
             ("a", ""),
         ] {
             assert_eq!(words.options(module), options, "{module}");
+        }
+    }
+
+    #[test]
+    fn the_docs_say_where_each_blacklist_counts() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/boot-a-rack.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        for (key, place) in BLACKLISTS.into_iter().chain([REFUSED]).zip([
+            "in the initramfs and in the running node",
+            "in the initramfs alone",
+            "for the kernel itself",
+        ]) {
+            let row = format!("\n| `{key}=` | {place}");
+            assert!(page.contains(&row), "{row}");
+            // Nothing else of the page says more than the row does.
+            assert_eq!(page.matches(key).count(), 1, "{key}");
         }
     }
 
