@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -101,8 +101,9 @@ impl<'a> Media<'a> {
         wanted: &Medium<'_>,
     ) -> Result<Option<PathBuf>> {
         for (kind, _) in kinds {
-            if self.modules.index().module(kind).is_some() {
-                self.modules.load(&[kind])?;
+            let module = module_of(kind);
+            if self.modules.index().module(module).is_some() {
+                self.modules.load(&[module])?;
             }
         }
         let mut mounted = self
@@ -114,7 +115,8 @@ impl<'a> Media<'a> {
         }
         let folder = self.world.in_run(FOLDER).join(name);
         mount::folder(&folder, 0o700)?;
-        mount_one_of(&self.world.dev.join(name), &folder, kinds)?;
+        mount_one_of(&self.world.dev.join(name), &folder, kinds)
+            .map_err(|error| self.with_missing_module(error, name, kinds))?;
         if let Medium::Disc(file) = wanted
             && !folder.join(file).exists()
         {
@@ -125,6 +127,36 @@ impl<'a> Media<'a> {
         tracing::info!("config: {wanted}: {name}");
         mounted.push((name.to_owned(), folder.clone()));
         Ok(Some(folder))
+    }
+
+    /// Names the module of a file system that the kernel does not know. In an initramfs of another system, whose own programs
+    /// load modules, there is nothing to add to a recipe.
+    fn with_missing_module(&self, error: anyhow::Error, name: &str, kinds: Kinds) -> anyhow::Error {
+        let is_unknown = error
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.raw_os_error() == Some(nix::libc::ENODEV));
+        if !is_unknown || self.modules.index().release.is_empty() {
+            return error;
+        }
+        let named: Vec<&str> = kinds.iter().map(|(kind, _)| *kind).collect();
+        let modules: Vec<String> = named
+            .iter()
+            .map(|kind| format!("\"{}\"", module_of(kind)))
+            .collect();
+        error.context(format!(
+            "{name} has {}, for which neither the initramfs nor the kernel has a module: use ext4, which every image has, or \
+             build the image with `modules = [{}]` in [kernel] of the recipe",
+            named.join(" or "),
+            modules.join(", ")
+        ))
+    }
+}
+
+/// The module of a file system, if it has another name.
+fn module_of(kind: &str) -> &str {
+    match kind {
+        "iso9660" => "isofs",
+        kind => kind,
     }
 }
 
@@ -275,6 +307,45 @@ mod tests {
         let data = find(&world, &Medium::Labels(&["data"])).remove(0);
         assert_eq!(data.0, "md127");
         assert_eq!(data.1, [("ext4", "noload")]);
+    }
+
+    #[test]
+    fn a_file_system_without_a_module_is_named_with_what_works() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = Arc::new(World::below(folder.path(), Clock::Real));
+        let index = world.in_initrd(image::paths::INITRD_MODULES).join("6.12");
+        fs::create_dir_all(&index).unwrap();
+        let index = index.join(image::paths::INITRD_MODULES_INDEX);
+        fs::write(
+            index,
+            r#"{"release": "6.12", "modules": [], "builtin": []}"#,
+        )
+        .unwrap();
+        let modules = Modules::open(Arc::clone(&world), "6.12").unwrap();
+        let media = Media::new(&world, &modules);
+        let failed = |number| Err::<(), _>(io::Error::from_raw_os_error(number));
+        let said = |media: &Media<'_>, number, kinds| {
+            let error = failed(number).context("mounting /dev/vdb").unwrap_err();
+            format!("{:#}", media.with_missing_module(error, "vdb", kinds))
+        };
+        let xfs: Kinds = &[("xfs", "norecovery")];
+        let error = said(&media, nix::libc::ENODEV, xfs);
+        for words in [
+            "vdb has xfs,",
+            "use ext4",
+            "`modules = [\"xfs\"]` in [kernel]",
+        ] {
+            assert!(error.contains(words), "{words}: {error}");
+        }
+        let disc = said(&media, nix::libc::ENODEV, &[("iso9660", "")]);
+        assert!(disc.contains("[\"isofs\"]"), "{disc}");
+        // A damaged one lacks no module; another system's initramfs has no recipe.
+        let damaged = said(&media, nix::libc::EUCLEAN, xfs);
+        assert!(!damaged.contains("module"), "{damaged}");
+        let none = Modules::none(Arc::clone(&world));
+        let media = Media::new(&world, &none);
+        let foreign = said(&media, nix::libc::ENODEV, xfs);
+        assert!(!foreign.contains("recipe"), "{foreign}");
     }
 
     #[test]
