@@ -9,6 +9,9 @@ pub mod lz4;
 // Floor: the number of threads
 pub mod threads;
 
+// Floor: code for a BIOS
+mod bios;
+
 // Floor: archives, digests, file systems, tables, programs
 pub mod certificate;
 pub mod cpio;

@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result, ensure};
 use image::layout::{MIB, SectorSize};
 
+use super::bios;
 use super::sparse::Extent;
 
 use read::{DIRECTORY, LABEL, LONG_NAME};
@@ -28,6 +29,8 @@ const MOST_CLUSTER: u64 = 4096;
 const ROOT_CLUSTER: u32 = 2;
 const END_OF_CHAIN: u32 = 0x0fff_ffff;
 const ARCHIVE: u8 = 0x20;
+/// Where the code of the boot sector begins, behind its fields.
+const CODE: usize = 90;
 
 /// Size, names and time of the file system.
 #[derive(Clone, Copy, Debug)]
@@ -207,7 +210,9 @@ fn boot_sectors<'a>(
     let mut sectors = vec![0; 2 * bytes];
     let fat_sectors = u32::try_from(geometry.fat_sectors)?;
     let hidden = u32::try_from(options.offset / geometry.sector).unwrap_or(u32::MAX);
+    let code = bios::code();
     let fields: [(usize, &[u8]); 20] = [
+        // A jump to the code.
         (0, &[0xeb, 0x58, 0x90]),
         (3, b"SLIPWAY "),
         (11, &u16::try_from(geometry.sector)?.to_le_bytes()),
@@ -227,8 +232,7 @@ fn boot_sectors<'a>(
         (67, &options.id.to_le_bytes()),
         (71, &label),
         (82, b"FAT32   "),
-        // A BIOS does not start this disk: the code is an endless loop.
-        (90, &[0xeb, 0xfe]),
+        (CODE, &code),
     ];
     let free = u32::try_from(geometry.clusters - used)?;
     let next = u32::try_from(used + 2)?;
@@ -470,6 +474,8 @@ fn long_name(name: &str, short: &[u8; 11]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::FileExt as _;
+
     use super::*;
     use crate::format::sparse;
 
@@ -520,6 +526,26 @@ mod tests {
             assert_eq!(read["/loader/loader.conf"], b"");
             for name in &names {
                 assert_eq!(read[name], name.as_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn a_bios_is_told_by_the_boot_sector_what_to_set() {
+        for sector in SectorSize::ALL {
+            let options = Options {
+                sector,
+                ..options(smallest(sector.bytes()))
+            };
+            let file = written(&Volume::new(), &options);
+            for copy in [0, 6] {
+                let mut found = [0; 512];
+                let at = copy * sector.bytes();
+                file.read_exact_at(&mut found, at).unwrap();
+                // The jump's target, counted from the next instruction.
+                assert_eq!((found[0], usize::from(found[1]) + 2), (0xeb, CODE));
+                assert!(found[CODE..510].starts_with(&bios::code()));
+                assert_eq!(found[510..], [0x55, 0xaa]);
             }
         }
     }

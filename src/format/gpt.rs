@@ -12,6 +12,8 @@ use image::guid::Guid;
 use image::layout::{ALIGNMENT, SectorSize};
 use sha2::{Digest, Sha256};
 
+use super::bios;
+
 /// One partition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partition {
@@ -70,8 +72,9 @@ impl Table {
         let sector = self.sector.bytes();
         let sectors = file.metadata()?.len() / sector;
         let protected = u32::try_from(sectors - 1).unwrap_or(u32::MAX);
-        gpt::mbr::ProtectiveMBR::with_lb_size(protected)
-            .overwrite_lba0(file)
+        let mut mbr = gpt::mbr::ProtectiveMBR::with_lb_size(protected);
+        mbr.set_bootcode(bootcode());
+        mbr.overwrite_lba0(file)
             .context("writing the protective MBR")?;
         let mut partitions = BTreeMap::new();
         for partition in &self.partitions {
@@ -166,6 +169,12 @@ pub fn sector_size<D: Read + Seek>(device: &mut D) -> io::Result<Option<SectorSi
         }
     }
     Ok(None)
+}
+
+/// What a BIOS runs of the disk (UEFI specification 2.10, 5.2.3: firmware does not).
+fn bootcode() -> [u8; 440] {
+    let code = bios::code();
+    std::array::from_fn(|at| code.get(at).copied().unwrap_or(0))
 }
 
 const fn block_size(sector: SectorSize) -> gpt::disk::LogicalBlockSize {
@@ -295,7 +304,10 @@ mod tests {
         let entries = size * usize::try_from(long(size + 72)).unwrap();
         let first = [long(entries + 32), long(entries + 40)];
         assert_eq!(first, [align, 65 * align - 1]);
-        // The protective MBR covers the disk in its own sectors.
+        // The protective MBR covers the disk in its own sectors, is no partition to boot, and has code for a BIOS.
         assert_eq!(long(454) >> 32, last);
+        assert_eq!((bytes[446], bytes[450]), (0, 0xee));
+        assert!(bytes[..440].starts_with(&bios::code()));
+        assert_eq!(bytes[510..512], [0x55, 0xaa]);
     }
 }
