@@ -143,6 +143,19 @@ fn covered_parts_of_proc_are_no_hindrance() {
     said.refuses(&["good     namespaces"]);
 }
 
+/// A container whose image has the program alone, as a builder of a farm may be: no `/tmp`, no `/etc`.
+#[test]
+fn a_container_of_one_program_makes_its_namespaces() {
+    if !is_root() {
+        return;
+    }
+    let mut host = Host::new().with_root_of_one_program();
+    host.set("SLIPWAY_DEBIAN_MIRROR", "http://127.0.0.1:1/debian");
+    let said = host.run(&["doctor"]);
+    said.refuses(&["good     namespaces", "good     cache folder"]);
+    assert!(!host.path("root/tmp").exists());
+}
+
 /// An ordinary user that owns the host's folder.
 fn user() -> Host {
     let mut host = Host::new();

@@ -39,6 +39,8 @@ pub(crate) struct Host {
     /// Numbers of capabilities that are dropped.
     pub(crate) dropped: Vec<libc::c_ulong>,
     pub(crate) user: Option<u32>,
+    /// A folder that becomes the root, with nothing of the host but `/proc`, `/dev` and `/sys`.
+    pub(crate) root: Option<PathBuf>,
     pub(crate) environment: Vec<(&'static str, String)>,
 }
 
@@ -54,6 +56,7 @@ impl Host {
             denied: Vec::new(),
             dropped: Vec::new(),
             user: None,
+            root: None,
             environment: Vec::new(),
         }
     }
@@ -70,9 +73,11 @@ impl Host {
     pub(crate) fn run(&self, arguments: &[&str]) -> Answer {
         #[allow(clippy::disallowed_methods, reason = "the program under test")]
         let mut command = Command::new(self.program());
+        if self.root.is_none() {
+            command.current_dir(self.folder.path());
+        }
         command
             .args(arguments)
-            .current_dir(self.folder.path())
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .env("HOME", self.folder.path())
@@ -81,8 +86,12 @@ impl Host {
             .stdin(Stdio::null());
         let (mounts, denied) = (self.mounts.clone(), self.denied.clone());
         let (dropped, user) = (self.dropped.clone(), self.user);
+        let root = self.root.clone();
         let restrict = move || {
             enter(&mounts)?;
+            if let Some(root) = &root {
+                change_root(root)?;
+            }
             deny(&denied)?;
             for capability in &dropped {
                 // SAFETY: a call without memory.
@@ -105,8 +114,36 @@ impl Host {
         }
     }
 
+    /// Makes a root in the host's folder that has this program as `/slipway`, the libraries that it is linked with (a release has
+    /// none), and a folder for the cache.
+    pub(crate) fn with_root_of_one_program(mut self) -> Self {
+        let root = self.path("root");
+        for name in ["proc", "dev", "sys", "cache"] {
+            fs::create_dir_all(root.join(name)).unwrap();
+        }
+        let program = Path::new(env!("CARGO_BIN_EXE_slipway"));
+        fs::copy(program, root.join("slipway")).unwrap();
+        #[allow(clippy::disallowed_methods, reason = "asks for the libraries")]
+        let libraries = Command::new("ldd").arg(program).output().unwrap();
+        let libraries = String::from_utf8(libraries.stdout).unwrap();
+        for library in libraries
+            .split_whitespace()
+            .filter(|word| word.starts_with('/'))
+        {
+            let target = root.join(library.trim_start_matches('/'));
+            fs::create_dir_all(target.parent().unwrap()).unwrap();
+            fs::copy(library, target).unwrap();
+        }
+        self.root = Some(root);
+        self.set("SLIPWAY_CACHE", "/cache");
+        self
+    }
+
     /// A copy that the other user may read: the folders above the compiled program may be closed to it.
     fn program(&self) -> PathBuf {
+        if self.root.is_some() {
+            return "/slipway".into();
+        }
         let program = PathBuf::from(env!("CARGO_BIN_EXE_slipway"));
         if self.user.is_none() {
             return program;
@@ -180,6 +217,24 @@ fn enter(mounts: &[Mount]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Makes a folder the root, as a container's program does.
+#[allow(clippy::disallowed_methods, reason = "the mounts of the tested hosts")]
+fn change_root(root: &Path) -> io::Result<()> {
+    let none: Option<&str> = None;
+    unshare(CloneFlags::CLONE_NEWNS)?;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+    mount(Some(root), root, none, MsFlags::MS_BIND, none)?;
+    for name in ["proc", "dev", "sys"] {
+        let target = root.join(name);
+        let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
+        mount(Some(&Path::new("/").join(name)), &target, none, flags, none)?;
+    }
+    std::env::set_current_dir(root)?;
+    nix::unistd::pivot_root(".", ".")?;
+    nix::mount::umount2(".", nix::mount::MntFlags::MNT_DETACH)?;
+    std::env::set_current_dir("/")
 }
 
 /// A seccomp filter as Docker's: these calls fail with `EPERM` (seccomp(2); the number is the first field of `seccomp_data`).

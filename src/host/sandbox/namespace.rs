@@ -43,6 +43,9 @@ pub const DEVICE_LINKS: &[(&str, &str)] = &[
 ];
 /// Top-level folders that are new for each program, never the tree's.
 const OWN: &[&str] = &["proc", "dev", "sys", "tmp", "run"];
+/// Folders of the host that may be covered by the new root, which is visible in its namespace alone. A container whose image
+/// has one program has no `/tmp`; `/sys` is there wherever the kernel's file systems are, and none of it is bound.
+const PLACES: [&str; 2] = ["/tmp", "/sys"];
 
 /// The data for the child, prepared before the fork.
 #[derive(Debug)]
@@ -292,8 +295,11 @@ fn kernel_file_systems(plan: &Plan, root: &Path) -> Result<()> {
 
 /// A RAM disk with binds of the tree's top-level folders, read-only.
 fn assemble(tree: &Path) -> Result<PathBuf> {
-    // Any folder serves as the mount point; the mount is visible in this namespace only.
-    let root = PathBuf::from("/tmp");
+    let root = PLACES
+        .iter()
+        .map(PathBuf::from)
+        .find(|place| place.is_dir())
+        .with_context(|| format!("the host has none of {}", PLACES.join(", ")))?;
     // The tree may be below the folder that is about to be covered.
     let held = hold(tree)?;
     tmpfs(&root, "mode=0755")?;
