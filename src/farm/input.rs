@@ -11,8 +11,8 @@ use crate::host::tree;
 use crate::lock;
 use crate::recipe::{self, Choice, Recipe};
 
-/// What a ConfigMap holds at most, bytes: the API server's own limit.
-const LARGEST: usize = 1 << 20;
+/// What a ConfigMap holds at most, bytes: the API server's own limit (`MaxSecretSize`).
+pub(super) const LARGEST: usize = 1 << 20;
 
 /// A recipe with all that it names on this host.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ impl Input {
     /// that one of its words names.
     ///
     /// # Errors
-    /// The recipe's mistakes; a lock that is missing or out of date; files that together are larger than a ConfigMap.
+    /// The recipe's mistakes; a lock that is missing or out of date; a file that is larger than a ConfigMap.
     pub fn read(path: &Path) -> Result<Self> {
         let mut collected = BTreeMap::new();
         let mut outputs = Vec::new();
@@ -58,20 +58,22 @@ impl Input {
                 add_named(&mut collected, part)?;
             }
         }
-        check_size(path, &collected)?;
+        check_sizes(&collected)?;
         relative(path, collected, outputs)
     }
 }
 
-/// Refuses files that no ConfigMap holds.
-fn check_size(recipe: &Path, files: &Files) -> Result<()> {
-    let size: usize = files.values().map(|file| file.content.len()).sum();
+/// Refuses files that no ConfigMap holds, all at once.
+fn check_sizes(files: &Files) -> Result<()> {
+    let large = files
+        .iter()
+        .filter(|(_, file)| file.content.len() > LARGEST)
+        .map(|(path, file)| format!("{} has {}", path.display(), file.content.len()));
+    let large: Vec<String> = large.collect();
     ensure!(
-        size <= LARGEST,
-        "{} and its files have {size} bytes, and a ConfigMap holds {LARGEST}: let [files] take the large ones by `url`; \
-         the largest is {}",
-        recipe.display(),
-        largest(files)
+        large.is_empty(),
+        "a ConfigMap holds {LARGEST} bytes, and {}: let [files] take large files by `url`",
+        large.join(", ")
     );
     Ok(())
 }
@@ -161,13 +163,6 @@ fn texts<'a>(value: &'a toml::Value, found: &mut Vec<&'a str>) {
         toml::Value::Table(table) => table.values().for_each(|item| texts(item, found)),
         _ => {}
     }
-}
-
-fn largest(files: &Files) -> String {
-    let largest = files.iter().max_by_key(|(_, file)| file.content.len());
-    largest.map_or_else(String::new, |(path, file)| {
-        format!("{} with {}", path.display(), file.content.len())
-    })
 }
 
 /// The files relative to the deepest folder that has them all.
@@ -272,22 +267,20 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_config_map_holds_is_refused_with_the_largest_file() {
+    fn a_file_that_no_config_map_holds_is_refused_by_name_and_size() {
         let zeros = |size| InputFile {
             content: vec![0; size],
             executable: false,
         };
-        let files = Files::from([
+        let mut files = Files::from([
             ("/a/small".into(), zeros(10)),
-            ("/a/large".into(), zeros(LARGEST)),
+            ("/a/whole".into(), zeros(LARGEST)),
+            ("/a/other".into(), zeros(LARGEST)),
         ]);
-        let error = check_size(Path::new("a.toml"), &files).unwrap_err();
-        let error = error.to_string();
-        assert!(error.contains("/a/large with 1048576"), "{error}");
-        check_size(
-            Path::new("a.toml"),
-            &Files::from([("/a".into(), zeros(LARGEST))]),
-        )
-        .unwrap();
+        check_sizes(&files).unwrap();
+        files.insert("/a/large".into(), zeros(LARGEST + 1));
+        let error = check_sizes(&files).unwrap_err().to_string();
+        assert!(error.contains("/a/large has 1048577"), "{error}");
+        assert!(!error.contains("/a/whole"), "{error}");
     }
 }

@@ -48,6 +48,8 @@ pub struct Settings {
     pub cache: Option<(String, Vec<String>)>,
     /// The server of buckets and its region, if it is not AWS.
     pub buckets: Option<(String, String)>,
+    /// Variables of the builder's environment, by name and value.
+    pub environment: Vec<(String, String)>,
     /// Processors.
     pub cpus: u16,
     /// Memory, MiB.
@@ -57,8 +59,13 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The specification of a Job that builds `recipe` of the ConfigMap `input`, whose `items` have keys and paths.
-    pub(super) fn spec(&self, recipe: &str, input: &str, items: &[Value], labels: &Value) -> Value {
+    /// The specification of a Job that builds `recipe` of the ConfigMaps `inputs`, each a name and items of keys and paths.
+    pub(super) fn spec(
+        &self,
+        recipe: &str,
+        inputs: &[(String, &[Value])],
+        labels: &Value,
+    ) -> Value {
         json!({
             "backoffLimit": RETRIES,
             "activeDeadlineSeconds": DEADLINE,
@@ -70,7 +77,7 @@ impl Settings {
                     "automountServiceAccountToken": false,
                     "enableServiceLinks": false,
                     "containers": [self.container(recipe)],
-                    "volumes": self.volumes(input, items),
+                    "volumes": self.volumes(inputs),
                 },
             },
         })
@@ -114,7 +121,12 @@ impl Settings {
             all.push(("AWS_ENDPOINT_URL_S3", endpoint.clone()));
             all.push(("AWS_REGION", region.clone()));
         }
+        let passed = self
+            .environment
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.clone()));
         all.into_iter()
+            .chain(passed)
             .map(|(name, value)| json!({ "name": name, "value": value }))
             .collect()
     }
@@ -140,9 +152,13 @@ impl Settings {
         all.into()
     }
 
-    fn volumes(&self, input: &str, items: &[Value]) -> Value {
+    fn volumes(&self, inputs: &[(String, &[Value])]) -> Value {
+        let sources = inputs
+            .iter()
+            .map(|(name, items)| json!({ "configMap": { "name": name, "items": items } }));
+        let sources: Value = sources.collect();
         let mut all = vec![
-            json!({ "name": "input", "configMap": { "name": input, "items": items } }),
+            json!({ "name": "input", "projected": { "sources": sources } }),
             json!({ "name": "cache", "emptyDir": { "sizeLimit": quantity(self.disk) } }),
             json!({ "name": "output", "persistentVolumeClaim": { "claimName": self.claim } }),
         ];

@@ -1,4 +1,4 @@
-//! The objects of a farm as YAML: for each recipe a ConfigMap with its files, and a Job.
+//! The objects of a farm as YAML: for each recipe ConfigMaps with its files, and a Job.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,16 @@ use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::input::Input;
+use super::input::{Input, LARGEST};
 use super::job::Settings;
 
 /// The longest name of a Job, whose pods have it as a label.
 const LONGEST: usize = 63;
+/// How the objects are applied. By default kubectl writes each object into an annotation of it too, of which the API server takes
+/// 262,144 bytes; the server's own way of applying has no such copy.
+const HEADER: &str = "\
+# Apply this by `kubectl apply --server-side -f FILE`: without --server-side a lock of 256 KiB does not fit.
+";
 /// Digits of a name's hash.
 const DIGITS: usize = 10;
 
@@ -35,39 +40,41 @@ pub fn render(inputs: &[Input], settings: &Settings) -> Result<String> {
             );
         }
     }
-    let mut out = String::new();
+    let mut texts = Vec::new();
     for input in inputs {
-        for object in objects(input, settings)? {
-            out += "---\n";
-            out += &cluster::yaml::write(&object);
-        }
+        texts.extend(objects(input, settings)?.iter().map(cluster::yaml::write));
     }
-    Ok(out)
+    Ok(format!("{HEADER}{}", texts.join("---\n")))
 }
 
-fn objects(input: &Input, settings: &Settings) -> Result<[Value; 2]> {
+/// The files of a recipe that one ConfigMap has.
+struct Part {
+    data: Value,
+    binary: Value,
+    items: Vec<Value>,
+    size: usize,
+}
+
+/// The ConfigMaps of a recipe, as few in the order of the paths as have room for all files, and its Job.
+fn objects(input: &Input, settings: &Settings) -> Result<Vec<Value>> {
     let first = input.outputs.first().context("a recipe without an image")?;
-    let (mut data, mut binary, mut items) = (json!({}), json!({}), Vec::new());
-    for (at, (path, file)) in input.files.iter().enumerate() {
-        // Keys have no slashes; the number keeps two of one name apart.
-        let name = path.rsplit('/').next().unwrap_or_default();
-        let key = format!("{at:03}-{}", plain(name, false));
-        match std::str::from_utf8(&file.content) {
-            Ok(text) => data[&key] = text.into(),
-            Err(_) => binary[&key] = STANDARD.encode(&file.content).into(),
-        }
-        // A file of the image is executable if its source is.
-        let mode = if file.executable { 0o755 } else { 0o644 };
-        items.push(json!({ "key": key, "path": path, "mode": mode }));
-    }
+    let parts = parts(input);
     let labels = json!({
         "app.kubernetes.io/name": "slipway-farm",
         "app.kubernetes.io/managed-by": "slipway",
         "slipway.dev/image": short(&plain(first, false), LONGEST),
     });
+    let spec = |name: &str| {
+        let inputs = parts.iter().enumerate();
+        let inputs = inputs.map(|(at, part)| (name_of_map(name, at), part.items.as_slice()));
+        settings.spec(&input.recipe, &inputs.collect::<Vec<_>>(), &labels)
+    };
     let hash = {
-        let spec = settings.spec(&input.recipe, "", &items, &labels);
-        let text = serde_json::to_vec(&(&data, &binary, spec))?;
+        let data: Vec<_> = parts
+            .iter()
+            .map(|part| (&part.data, &part.binary))
+            .collect();
+        let text = serde_json::to_vec(&(data, spec("")))?;
         HEXLOWER.encode(&Sha256::digest(text))
     };
     let hash = hash.get(..DIGITS).unwrap_or_default();
@@ -80,23 +87,70 @@ fn objects(input: &Input, settings: &Settings) -> Result<[Value; 2]> {
         }
         metadata
     };
-    let mut map = json!({
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": metadata(&name),
-        "immutable": true,
-        "data": data,
-    });
-    if binary.as_object().is_some_and(|binary| !binary.is_empty()) {
-        map["binaryData"] = binary;
-    }
     let job = json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": metadata(&name),
-        "spec": settings.spec(&input.recipe, &name, &items, &labels),
+        "spec": spec(&name),
     });
-    Ok([map, job])
+    let mut all = Vec::new();
+    for (at, part) in parts.into_iter().enumerate() {
+        let mut map = json!({
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": metadata(&name_of_map(&name, at)),
+            "immutable": true,
+            "data": part.data,
+        });
+        if part
+            .binary
+            .as_object()
+            .is_some_and(|binary| !binary.is_empty())
+        {
+            map["binaryData"] = part.binary;
+        }
+        all.push(map);
+    }
+    all.push(job);
+    Ok(all)
+}
+
+/// The name of a Job's ConfigMap by its number.
+fn name_of_map(job: &str, at: usize) -> String {
+    format!("{job}-{at}")
+}
+
+/// Divides the files among ConfigMaps.
+fn parts(input: &Input) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    for (at, (path, file)) in input.files.iter().enumerate() {
+        // Keys have no slashes; the number keeps two of one name apart.
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let key = format!("{at:03}-{}", plain(name, false));
+        let size = file.content.len();
+        let has_room = |part: &Part| part.size + size <= LARGEST;
+        if !parts.last().is_some_and(has_room) {
+            parts.push(Part {
+                data: json!({}),
+                binary: json!({}),
+                items: Vec::new(),
+                size: 0,
+            });
+        }
+        let Some(part) = parts.last_mut() else {
+            continue;
+        };
+        part.size += size;
+        match std::str::from_utf8(&file.content) {
+            Ok(text) => part.data[&key] = text.into(),
+            Err(_) => part.binary[&key] = STANDARD.encode(&file.content).into(),
+        }
+        // A file of the image is executable if its source is.
+        let mode = if file.executable { 0o755 } else { 0o644 };
+        let item = json!({ "key": key, "path": path, "mode": mode });
+        part.items.push(item);
+    }
+    parts
 }
 
 /// A text as part of a name: letters, digits and `-`, in lower case for a name of an object; `_` and `.` too for other names.

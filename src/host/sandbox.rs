@@ -38,7 +38,7 @@ const HOST_CA_BUNDLES: &[&str] = &[
     "/etc/ssl/cert.pem",
 ];
 /// Variables of the host that programs with network inherit.
-const PROXY_VARIABLES: &[&str] = &[
+pub const PROXY_VARIABLES: &[&str] = &[
     "http_proxy",
     "https_proxy",
     "no_proxy",

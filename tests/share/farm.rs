@@ -24,6 +24,7 @@ pub(crate) fn jobs_are_those_of_the_api(bench: &Bench) -> Result<()> {
         signing_key: Some("signing".to_owned()),
         cache: Some(("s3://cache".to_owned(), vec!["ci:AAAA".to_owned()])),
         buckets: Some(("https://s3.example".to_owned(), "eu-1".to_owned())),
+        environment: vec![("https_proxy".to_owned(), "http://proxy:3128".to_owned())],
         cpus: 2,
         memory: 4096,
         disk: 20480,

@@ -4,13 +4,15 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand, ValueHint, value_parser};
+use slipway::debian::mirror::{Host, Mirrors};
 use slipway::farm;
 use slipway::share;
 
 /// `slipway farm`
 #[derive(Debug, Subcommand)]
 pub(crate) enum FarmCommand {
-    /// Print Jobs of Kubernetes that build recipes side by side, with the remote cache of --remote-cache or the settings
+    /// Print Jobs of Kubernetes that build recipes side by side, for `kubectl apply --server-side -f`, with the remote cache of
+    /// --remote-cache or the settings
     Render(RenderArgs),
 }
 
@@ -29,7 +31,7 @@ pub(crate) struct RenderArgs {
     /// The namespace
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
-    /// The Secret with the credentials of the remote cache, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY
+    /// The Secret with the credentials of the remote cache, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and other secret variables
     #[arg(long, value_name = "SECRET")]
     credentials: Option<String>,
     /// The Secret with the key that signs results, as `key`: without it Jobs take results and send none
@@ -50,7 +52,7 @@ impl RenderArgs {
     /// The settings of the Jobs: what the arguments say, and this machine's own way to the remote cache.
     ///
     /// # Errors
-    /// If the settings of this machine are wrong, or there is a key and nothing to sign.
+    /// If the settings of this machine are wrong, there is a key and nothing to sign, or a variable has a password.
     pub(crate) fn settings(&self, remote_cache: Option<&str>) -> Result<farm::Settings> {
         let site = share::settings::Settings::read(remote_cache)?;
         let endpoints = site.fetch_options().endpoints;
@@ -62,6 +64,15 @@ impl RenderArgs {
             cache.is_some() || self.signing_key.is_none(),
             "--signing-key signs results for a remote cache, and there is none; name it by --remote-cache"
         );
+        let host = Host::here();
+        let mirrors = match Mirrors::find(None, None, &host) {
+            Ok(mirrors) => Some(mirrors),
+            Err(error) if host.mirror.is_some() => return Err(error),
+            // The recipe may name its own.
+            Err(_) => None,
+        };
+        let variable = |name: &str| std::env::var(name).ok();
+        let environment = farm::environment(mirrors.as_ref(), variable)?;
         Ok(farm::Settings {
             image: self.image.clone(),
             namespace: self.namespace.clone(),
@@ -70,6 +81,7 @@ impl RenderArgs {
             signing_key: self.signing_key.clone(),
             cache,
             buckets: endpoints.s3.zip(endpoints.s3_region),
+            environment,
             cpus: self.cpus,
             memory: self.memory,
             disk: self.disk,

@@ -12,6 +12,7 @@ fn settings() -> Settings {
         signing_key: Some("signing".to_owned()),
         cache: Some(("s3://cache/slipway".to_owned(), vec!["ci:AAAA".to_owned()])),
         buckets: Some(("https://s3.example".to_owned(), "eu-1".to_owned())),
+        environment: vec![("https_proxy".to_owned(), "http://proxy:3128".to_owned())],
         cpus: 2,
         memory: 4096,
         disk: 20480,
@@ -56,18 +57,27 @@ fn each_recipe_has_its_files_and_a_job_and_rendering_is_deterministic() {
     let inputs = [input("metal"), input("A_long.name".repeat(9).as_str())];
     let text = render(&inputs, &settings()).unwrap();
     assert_eq!(text, render(&inputs, &settings()).unwrap());
+    assert!(text.starts_with("# Apply this by `kubectl apply --server-side -f FILE`"));
     let found = documents(&text);
     assert_eq!(found.len(), 4);
     for pair in found.chunks(2) {
         let [map, job] = pair else { panic!() };
         let name = map["metadata"]["name"].as_str().unwrap();
-        assert_eq!(job["metadata"]["name"], name);
+        assert_eq!(
+            format!("{}-0", job["metadata"]["name"].as_str().unwrap()),
+            name
+        );
         let good = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        assert!(name.len() <= LONGEST && name.bytes().all(good), "{name}");
+        let job_name = job["metadata"]["name"].as_str().unwrap();
+        assert!(
+            job_name.len() <= LONGEST && job_name.bytes().all(good),
+            "{name}"
+        );
         let pod = &job["spec"]["template"]["spec"];
-        assert_eq!(pod["volumes"][0]["configMap"]["name"], name);
+        let source = &pod["volumes"][0]["projected"]["sources"][0]["configMap"];
+        assert_eq!(source["name"], name);
         // Every file is where the recipe looks for it.
-        let items = pod["volumes"][0]["configMap"]["items"].as_array().unwrap();
+        let items = source["items"].as_array().unwrap();
         for (path, file) in &inputs[0].files {
             let item = items.iter().find(|item| item["path"] == **path).unwrap();
             let key = item["key"].as_str().unwrap();
@@ -102,6 +112,37 @@ fn another_lock_is_another_job_and_two_recipes_of_one_image_are_refused() {
     assert!(error.contains("both write metal-1.0"), "{error}");
 }
 
+/// What a ConfigMap holds is the API server's limit, and kubectl's own for an annotation is no limit of ours.
+#[test]
+fn locks_of_many_variants_are_divided_among_config_maps() {
+    let mut large = input("metal");
+    for variant in 0..7 {
+        let lock = file(vec![b'a'; 300 << 10]);
+        large
+            .files
+            .insert(format!("recipes/a.{variant}.lock"), lock);
+    }
+    let found = documents(&render(&[large.clone()], &settings()).unwrap());
+    let (job, maps) = found.split_last().unwrap();
+    assert_eq!(maps.len(), 3);
+    let volume = &job["spec"]["template"]["spec"]["volumes"][0];
+    let sources = volume["projected"]["sources"].as_array().unwrap();
+    assert_eq!(sources.len(), maps.len());
+    let mut paths = Vec::new();
+    for (map, source) in maps.iter().zip(sources) {
+        assert_eq!(map["metadata"]["name"], source["configMap"]["name"]);
+        let data = map["data"].as_object().unwrap();
+        let size: usize = data.values().map(|text| text.as_str().unwrap().len()).sum();
+        assert!(size <= LARGEST, "{size}");
+        for item in source["configMap"]["items"].as_array().unwrap() {
+            let key = item["key"].as_str().unwrap();
+            assert!(data.contains_key(key) || map["binaryData"][key].is_string());
+            paths.push(item["path"].as_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(paths, large.files.into_keys().collect::<Vec<_>>());
+}
+
 #[test]
 fn credentials_are_references_to_secrets() {
     let text = render(&[input("metal")], &settings()).unwrap();
@@ -115,6 +156,7 @@ fn credentials_are_references_to_secrets() {
         .map(|item| item["name"].as_str().unwrap())
         .collect();
     assert!(!names.iter().any(|name| name.contains("SECRET_ACCESS")));
+    assert!(names.contains(&"https_proxy"), "{names:?}");
     let volumes = &job["spec"]["template"]["spec"]["volumes"];
     assert_eq!(volumes[3]["secret"]["secretName"], "signing");
     assert_eq!(volumes[3]["secret"]["defaultMode"], 0o400);
@@ -124,6 +166,7 @@ fn credentials_are_references_to_secrets() {
         signing_key: None,
         cache: None,
         buckets: None,
+        environment: Vec::new(),
         namespace: None,
         ..settings()
     };
