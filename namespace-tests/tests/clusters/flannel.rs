@@ -1,6 +1,6 @@
 //! A cluster whose network of pods is flannel, on nodes of two networks.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use namespace_tests::hub::Network;
 use namespace_tests::lab::Lab;
 use namespace_tests::node::{Node, NodeOptions};
@@ -9,7 +9,14 @@ use crate::control_plane::{PODS, READY};
 use crate::join::ticket;
 use crate::pods;
 
-const OBJECT: &str = "name = \"lab\"\ncni = \"flannel\"\ntokens = [\"abcdef.0123456789abcdef\"]\nstart-timeout = \"10m\"\n[node]\ntaints = []\n";
+const OBJECT: &str = "name = \"lab\"\ncni = \"flannel\"\ntokens = [\"abcdef.0123456789abcdef\"]\nstart-timeout = \"10m\"\n[networks]\ndomain = \"lab.internal\"\n[certificates]\nalgorithm = \"ECDSA-P384\"\n[node]\ntaints = []\n";
+/// Of the worker: what its kubelet registers it with.
+const MARKS: &str = "taints = [{ key = \"dedicated\", value = \"lab\", effect = \"PreferNoSchedule\" }]\nlabels = { zone = \"far\" }\n";
+/// The kubelets request the certificates of their servers.
+const SERVING: (&str, &str) = (
+    "config = { cgroupDriver",
+    "config = { serverTLSBootstrap = true, cgroupDriver",
+);
 const KUBECTL: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf";
 
 /// A control plane and a worker behind a router become Ready once flannel works on them. Pods on both reach each other through its
@@ -22,19 +29,26 @@ pub(crate) fn pods_on_two_networks_reach_each_other_by_vxlan(lab: &mut Lab) -> R
 }
 
 fn on_two_networks(lab: &mut Lab) -> Result<()> {
-    let mut first = lab.control_plane("cp1", 11, OBJECT)?;
+    let mut first = lab.node_of(serving(lab.control_plane_options("cp1", 11, OBJECT))?)?;
     first.start(&lab.hub)?;
     first.wait_ready(READY)?;
     is_ready_by_flannel(&first)?;
     let object = ticket(&first)?.object("lab", false);
-    let object = format!("cni = \"flannel\"\n{object}");
+    let object = format!(
+        "cni = \"flannel\"\n{}",
+        object.replace("taints = []\n", MARKS)
+    );
     let mut second = lab.node_of(NodeOptions {
         network: Network::Far,
-        ..lab.worker_options("w1", 21, &object)
+        ..serving(lab.worker_options("w1", 21, &object))?
     })?;
     second.start(&lab.hub)?;
     second.wait_ready(READY)?;
     is_ready_by_flannel(&second)?;
+    has_marks(&first)?;
+    for node in [&first, &second] {
+        has_serving_certificate(&first, node)?;
+    }
     for node in ["cp1", "w1"] {
         let pod = pods::serving(node, "cat /etc/hostname; cat /sys/class/net/eth0/mtu");
         first.run(&format!("{KUBECTL} apply -f - <<'END'\n{pod}\nEND"))?;
@@ -45,6 +59,44 @@ fn on_two_networks(lab: &mut Lab) -> Result<()> {
     second.wait_ready(READY)?;
     is_ready_by_flannel(&second)?;
     reach_each_other(&first, &second)
+}
+
+/// The same node, whose kubelet requests the certificate of its server.
+fn serving(options: NodeOptions) -> Result<NodeOptions> {
+    let object = options.object.context("no object")?;
+    ensure!(object.contains(SERVING.0), "the lab's words are others");
+    Ok(NodeOptions {
+        object: Some(object.replace(SERVING.0, SERVING.1)),
+        ..options
+    })
+}
+
+/// The worker has the label and the taint of its object, beside none of a control plane.
+fn has_marks(first: &Node) -> Result<()> {
+    let query = "get node w1 -o jsonpath='{.metadata.labels.zone} {.spec.taints[*].key} {.spec.taints[*].effect}'";
+    let found = first.kubectl(query)?;
+    ensure!(found == "far dedicated PreferNoSchedule", "w1 has {found}");
+    Ok(())
+}
+
+/// The control plane has approved the request of this kubelet, which serves by a certificate of the cluster's authority. Without one
+/// it answers nobody.
+fn has_serving_certificate(first: &Node, node: &Node) -> Result<()> {
+    let name = node.hostname();
+    let requested = format!(
+        "{KUBECTL} get csr -o jsonpath='{{range .items[*]}}{{.spec.signerName}} {{.spec.username}}{{\"\\n\"}}{{end}}' | grep -x 'kubernetes.io/kubelet-serving system:node:{name}'"
+    );
+    first.wait_for("the kubelet's request", &requested, PODS)?;
+    // As its timer does within half a minute.
+    first.run("slipway-node csr-approve")?;
+    let has = "test -e /var/lib/kubelet/pki/kubelet-server-current.pem";
+    node.wait_for("the kubelet's certificate", has, PODS)?;
+    let left = first.run("slipway-node csr --json")?;
+    ensure!(left.trim() == "[]", "requests are left: {left}");
+    let healthy = format!("{KUBECTL} get --raw /api/v1/nodes/{name}/proxy/healthz | grep -x ok");
+    first
+        .wait_for("the kubelet's server", &healthy, PODS)
+        .map(drop)
 }
 
 /// What the kubelet is Ready by was written after flannel's own file, in this start of the node.

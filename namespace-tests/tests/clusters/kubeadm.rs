@@ -35,6 +35,10 @@ etcd: {{ local: {{ imageTag: 3.5.16-0 }} }}
     )
 }
 
+/// Keys as kubeadm's are by default, and a name more for the API server.
+const RSA: &str =
+    "[certificates]\nalgorithm = \"RSA-2048\"\n[api-server]\nsans = [\"api.lab.test\"]\n";
+
 /// kubeadm's own way to change its manifests (`--patches`): from 1.36 on it writes flags that etcd has since 3.6, and the image has
 /// Debian's 3.5. They are removed by their places, the last one first.
 const PATCHES: &str = "/run/patches";
@@ -110,10 +114,13 @@ fn network(node: &Node, from: &Node, subnet: &str) -> Result<()> {
 /// `kubeadm join` makes a worker and a control plane of a cluster of ours.
 pub(crate) fn its_nodes_join_a_cluster_of_ours(lab: &mut Lab) -> Result<()> {
     // kubeadm adds control planes to a cluster with an endpoint alone.
-    let object = format!("endpoint = \"10.77.0.11:6443\"\n{OBJECT}");
+    let object = format!("endpoint = \"10.77.0.11:6443\"\n{OBJECT}{RSA}");
     let mut first = lab.control_plane("cp1", 11, &object)?;
     first.start(&lab.hub)?;
     first.wait_ready(READY)?;
+    first.run(
+        "cd /etc/kubernetes/pki; ! head -qn 1 *.key */*.key | grep -v 'BEGIN RSA PRIVATE KEY'",
+    )?;
     let ticket = ticket(&first)?;
     let mut worker = lab.runtime("w1", 21, false)?;
     worker.start(&lab.hub)?;

@@ -30,6 +30,7 @@ mod recipes;
 mod report;
 mod secrets;
 mod servers;
+mod shutdown;
 mod spool;
 mod stack;
 mod state;
@@ -113,6 +114,7 @@ const LONG: &[Promise] = promises![
     volumes::a_pod_has_volumes_by_nfs_and_iscsi,
     kube_proxy::services_are_reached_in_each_mode,
     pinned::a_pinned_kubelet_runs_in_place_of_the_images,
+    shutdown::a_shutdown_waits_for_the_pods,
     servers::servers_of_packages_answer_on_both_boots,
     pxe::a_root_by_https_is_fetched_by_the_recipes_authority,
     verity::another_root_than_the_command_lines_is_refused,
