@@ -16,8 +16,8 @@ use image::kubelet::{
     SHUTDOWN_CRITICAL_SECONDS, SHUTDOWN_GRACE_SECONDS, STATIC_PODS, UNIT,
 };
 use image::paths::{
-    CLUSTER, CONSOLE_COMMAND, CONSOLE_UNIT, ETCD, INIT, METADATA_COMMAND, METADATA_UNIT,
-    NODE_PROGRAM, SLIPWAY, VAR_LINKS,
+    BLESS_BOOT_UNIT, CLUSTER, CONSOLE_COMMAND, CONSOLE_UNIT, ETCD, INIT, METADATA_COMMAND,
+    METADATA_UNIT, NODE_PROGRAM, SLIPWAY, VAR_LINKS,
 };
 
 use crate::layer::Entry;
@@ -71,6 +71,7 @@ pub struct Contents<'a> {
 pub fn fixed(features: Features) -> Vec<String> {
     let links = VAR_LINKS.iter().map(|(link, _)| (*link).to_owned());
     let units = INIT_UNITS.iter().filter(|_| features.kubernetes);
+    let units = units.copied().chain([BLESS_BOOT_UNIT]);
     let units = units.map(|unit| format!("{UNITS}/{unit}"));
     let fixed = FIXED.iter().map(|path| (*path).to_owned());
     let init = INIT.to_string_lossy().into_owned();

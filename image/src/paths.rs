@@ -148,6 +148,10 @@ pub const NODE_PROGRAM: &str = "/usr/lib/slipway/slipway-node";
 pub const CONSOLE_UNIT: &str = "slipway-console.service";
 /// Its subcommand of [`NODE_PROGRAM`].
 pub const CONSOLE_COMMAND: &str = "console";
+/// The unit that takes the counter off the boot entry of a node whose kubelet does not start, once the boot is complete.
+pub const BLESS_BOOT_UNIT: &str = "slipway-bless-boot.service";
+/// Its subcommand of [`NODE_PROGRAM`].
+pub const BLESS_BOOT_COMMAND: &str = "bless-boot";
 
 /// The folder in which OpenSSL looks for certificates, by the hashes of their subjects.
 pub const CERTIFICATES: &str = "/etc/ssl/certs";

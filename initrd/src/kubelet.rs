@@ -1,5 +1,6 @@
 //! Kubelet: its unit, and through it the commands that prepare and start its container; and the units that bring a
-//! node of a cluster up, once the kubelet runs, and apply the cluster's addons.
+//! node of a cluster up, once the kubelet runs, and apply the cluster's addons. Where no kubelet starts, the unit that blesses the
+//! boot entry in its place.
 //!
 //! The unit is in `/run`, so that of another boot or another image cannot be used by mistake; drop-ins and masks in
 //! `/etc` work as with any unit. The container's files are a folder of the verified root; its bundle is written before
@@ -15,7 +16,9 @@ use image::kubelet::{
     CLUSTER_UNIT, CONTAINER, GATE_COMMAND, INIT_UNITS, PERMANENT, PREPARE_COMMAND, ROUTES_UNIT,
     STATE, TIMELINE_COMMAND, TIMELINE_UNIT, UNIT,
 };
-use image::paths::{CLUSTER, NODE_PROGRAM, RUN_KUBELET_BUNDLE};
+use image::paths::{
+    BLESS_BOOT_COMMAND, BLESS_BOOT_UNIT, CLUSTER, NODE_PROGRAM, RUN_KUBELET_BUNDLE,
+};
 use linux::mount::folder;
 use linux::world::World;
 
@@ -32,25 +35,51 @@ const TEXTS: [&str; INIT_UNITS.len()] = [
     include_str!("kubelet/slipway-timeline.service"),
     include_str!("kubelet/slipway-bless.service"),
 ];
+/// The text of [`BLESS_BOOT_UNIT`].
+const BLESS_BOOT: &str = include_str!("kubelet/slipway-bless-boot.service");
 /// The target that starts it.
 const TARGET: &str = "multi-user.target";
+/// The target that the boot is complete with, whatever the image or the config calls it. systemd starts what wants it by this name.
+const DEFAULT_TARGET: &str = "default.target";
 
-/// Installs the unit, if the image has a kubelet.
+/// Installs the unit, if the image has a kubelet; without one that starts, the unit that blesses the boot entry.
 ///
 /// # Errors
 /// If it cannot be written.
 pub(crate) fn install(boot: &Boot, root: &Root) -> Result<()> {
-    let Some(kubernetes) = &boot.manifest.kubernetes else {
-        tracing::debug!("this image has no kubelet");
-        return Ok(());
-    };
-    let enabled = install_unit(&boot.world, &root.programs.sysroot)?;
-    let state = match enabled {
-        true => "its unit is in place",
-        false => "the config does not enable it",
-    };
-    tracing::info!("kubelet {}: {state}", kubernetes.version);
+    let kubernetes = boot.manifest.kubernetes.as_ref();
+    let enabled = install_units(&boot.world, &root.programs.sysroot, kubernetes.is_some())?;
+    match kubernetes {
+        Some(kubernetes) => {
+            let state = match enabled {
+                true => "its unit is in place",
+                false => "the config does not enable it",
+            };
+            tracing::info!("kubelet {}: {state}", kubernetes.version);
+        }
+        None => tracing::debug!("this image has no kubelet"),
+    }
     Ok(())
+}
+
+/// Writes the units of an image with or without a kubelet. Returns whether the kubelet starts.
+fn install_units(world: &World, sysroot: &Path, has_kubelet: bool) -> Result<bool> {
+    let starts = has_kubelet && install_unit(world, sysroot)?;
+    if !starts {
+        install_blessing(world)?;
+    }
+    Ok(starts)
+}
+
+/// Writes and enables the unit that blesses the boot entry without a kubelet: otherwise each boot would use up a try of an entry
+/// that is well.
+fn install_blessing(world: &World) -> Result<()> {
+    let units = world.in_run(UNITS);
+    let wants = units.join(format!("{DEFAULT_TARGET}.wants"));
+    folder(&wants, 0o755)?;
+    let file = units.join(BLESS_BOOT_UNIT);
+    fs::write(&file, filled(BLESS_BOOT)).with_context(|| format!("writing {}", file.display()))?;
+    enable(&wants, BLESS_BOOT_UNIT)
 }
 
 /// Writes the units, and enables them unless the config disables the kubelet. Returns whether they are enabled.
@@ -58,7 +87,7 @@ fn install_unit(world: &World, sysroot: &Path) -> Result<bool> {
     let units = world.in_run(UNITS);
     let wants = units.join(format!("{TARGET}.wants"));
     folder(&wants, 0o755)?;
-    let enabled = !is_disabled(sysroot);
+    let enabled = !is_disabled(sysroot) && !is_masked(sysroot);
     for (name, text) in INIT_UNITS.into_iter().zip(TEXTS) {
         let file = units.join(name);
         fs::write(&file, filled(text)).with_context(|| format!("writing {}", file.display()))?;
@@ -100,6 +129,15 @@ fn is_disabled(sysroot: &Path) -> bool {
         .unwrap_or(false)
 }
 
+/// Whether the unit is masked on the node: an empty file or a link to /dev/null (systemd.unit(5)). Ignition writes `mask: true` so.
+fn is_masked(sysroot: &Path) -> bool {
+    let unit = sysroot.join("etc/systemd/system").join(UNIT);
+    match fs::read_link(&unit) {
+        Ok(target) => target == Path::new("/dev/null"),
+        Err(_) => unit.metadata().is_ok_and(|file| file.len() == 0),
+    }
+}
+
 /// A unit with its names. `crun` must not see `NOTIFY_SOCKET` (it would mount below `/run`, which is bound); the kubelet has it in
 /// its own environment. With control groups left to systemd its message comes from the unit's own group and is
 /// accepted. After READY the unit starts that of the blessing, which waits for the static pods: `--no-block`, since those of a
@@ -122,6 +160,8 @@ fn filled(text: &str) -> String {
         .replace("@AHEAD_COMMAND@", AHEAD_COMMAND)
         .replace("@BLESS_UNIT@", BLESS_UNIT)
         .replace("@BLESS_COMMAND@", BLESS_COMMAND)
+        .replace("@BLESS_BOOT_UNIT@", BLESS_BOOT_UNIT)
+        .replace("@BLESS_BOOT_COMMAND@", BLESS_BOOT_COMMAND)
         .replace("@CONTAINER@", CONTAINER)
         .replace("@BUNDLE@", RUN_KUBELET_BUNDLE)
         .replace("@TARGET@", TARGET)
@@ -190,5 +230,44 @@ mod tests {
         assert!(link.symlink_metadata().is_err());
         fs::write(presets.join("10-mine.preset"), "enable kubelet.service\n").unwrap();
         assert!(install_unit(&world, &world.sysroot).unwrap());
+        let masked = world.in_sysroot("/etc/systemd/system/kubelet.service");
+        fs::create_dir_all(masked.parent().unwrap()).unwrap();
+        symlink("/dev/null", &masked).unwrap();
+        assert!(!install_unit(&world, &world.sysroot).unwrap());
+        fs::remove_file(&masked).unwrap();
+        fs::write(&masked, "").unwrap();
+        assert!(!install_unit(&world, &world.sysroot).unwrap());
+        fs::write(&masked, "[Unit]\n").unwrap();
+        assert!(install_unit(&world, &world.sysroot).unwrap());
+    }
+
+    #[test]
+    fn without_a_kubelet_the_complete_boot_is_blessed() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        let units = folder.path().join("run/systemd/system");
+        let link = units.join("default.target.wants/slipway-bless-boot.service");
+        assert!(!install_units(&world, &world.sysroot, false).unwrap());
+        let unit = fs::read_to_string(&link).unwrap();
+        assert!(unit.contains("ExecStart=/usr/lib/slipway/slipway-node bless-boot\n"));
+        // A target that was not reached, or a check that did not pass, keeps the counter.
+        for word in ["Requires=", "After="] {
+            let line = format!("{word}default.target boot-complete.target\n");
+            assert!(unit.contains(&line), "{unit}");
+        }
+        assert!(!unit.contains('@'), "{unit}");
+        assert!(!units.join("kubelet.service").exists());
+
+        // The kubelet's own unit does it where the kubelet starts, and no other.
+        fs::remove_dir_all(&units).unwrap();
+        assert!(install_units(&world, &world.sysroot, true).unwrap());
+        assert!(units.join("slipway-bless.service").exists());
+        assert!(link.symlink_metadata().is_err());
+        let mask = world.in_sysroot("/etc/systemd/system/kubelet.service");
+        fs::create_dir_all(mask.parent().unwrap()).unwrap();
+        symlink("/dev/null", mask).unwrap();
+        fs::remove_dir_all(&units).unwrap();
+        assert!(!install_units(&world, &world.sysroot, true).unwrap());
+        assert!(link.exists());
     }
 }

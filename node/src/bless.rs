@@ -2,7 +2,8 @@
 //!
 //! Until then the loader counts every boot of it (<https://systemd.io/AUTOMATIC_BOOT_ASSESSMENT/>). `systemd-bless-boot`
 //! blesses an entry once the system has booted; here a unit does it that the kubelet's starts after READY, once the pods run
-//! that the node's manifests name, because a node that runs no pods is not a good boot.
+//! that the node's manifests name, because a node that runs no pods is not a good boot. On a node whose kubelet does not start a
+//! unit does it that waits for what `systemd-bless-boot.service` waits for, and for the default target.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -33,11 +34,24 @@ pub(crate) fn run(world: &World) -> Result<()> {
         return Ok(());
     };
     wait(world).with_context(|| format!("the boot entry {path} keeps its counter"))?;
+    remove_counter(world, &path)
+}
+
+/// Removes the counter without a look at the static pods: no kubelet starts them.
+pub(crate) fn boot(world: &World) -> Result<()> {
+    match firmware::counted_entry(world) {
+        Some(path) => remove_counter(world, &path),
+        None => Ok(()),
+    }
+}
+
+/// Removes the counter of the entry at this path of the loader's partition, and notes that this boot is blessed.
+fn remove_counter(world: &World, path: &str) -> Result<()> {
     let wanted = firmware::loader_partition(world)
         .context("the loader set LoaderBootCountPath and not LoaderDevicePartUUID, which names its partition")?;
     // In a mount namespace of its own no other process can keep the mount busy.
     mount::own_namespace()?;
-    let renamed = esp::within(world, wanted, |folder| bless(folder, &path))?;
+    let renamed = esp::within(world, wanted, |folder| bless(folder, path))?;
     if let Some(good) = renamed {
         tracing::info!("blessed the boot entry {good}");
     }
@@ -130,6 +144,36 @@ mod tests {
         let error = format!("{:#}", wait(&world).unwrap_err());
         assert!(error.contains("containerd.sock"), "{error}");
         assert!(world.micros() >= 600_000_000);
+    }
+
+    /// The loader counted, and nothing can be mounted here: how far each command comes.
+    #[test]
+    fn a_boot_without_a_kubelet_asks_for_no_static_pods() {
+        use image::kubelet::STATIC_PODS;
+        use linux::world::Clock;
+
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::Fake(std::sync::atomic::AtomicI64::new(0));
+        let world = World::below(folder.path(), clock);
+        // No loader, no counter.
+        boot(&world).unwrap();
+        let variable = world
+            .sys
+            .join("firmware/efi/efivars/LoaderBootCountPath-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f");
+        let path = "\\EFI\\Linux\\demo_1.0+2-1.efi\0";
+        let units = path.encode_utf16().flat_map(u16::to_le_bytes);
+        crate::samples::put(&variable, "");
+        fs::write(
+            &variable,
+            [0; 4].into_iter().chain(units).collect::<Vec<_>>(),
+        )
+        .unwrap();
+        let manifest = world.in_initrd(STATIC_PODS).join("etcd.yaml");
+        crate::samples::put(&manifest, "kind: Pod\n");
+        let said = |result: Result<()>| format!("{:#}", result.unwrap_err());
+        assert!(said(run(&world)).contains("keeps its counter"));
+        let error = said(boot(&world));
+        assert!(error.contains("LoaderDevicePartUUID"), "{error}");
     }
 
     /// `systemd-bless-boot` leaves both names and says nothing, so that the healthy entry runs out of tries

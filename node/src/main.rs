@@ -124,7 +124,7 @@ use image::kubelet::{
     ELECTION_COMMAND, GATE_COMMAND, KUBELET_COMMAND, PERMANENT, PREPARE_COMMAND, REQUESTS_COMMAND,
     ROUTES_COMMAND, TIMELINE_COMMAND,
 };
-use image::paths::{CONSOLE_COMMAND, METADATA_COMMAND};
+use image::paths::{BLESS_BOOT_COMMAND, CONSOLE_COMMAND, METADATA_COMMAND};
 use linux::log;
 use linux::world::World;
 
@@ -135,7 +135,7 @@ const USAGE: u8 = 2;
 /// A command: its name, its description, its function.
 type Command = (&'static str, &'static str, fn(&World) -> Result<()>);
 
-const COMMANDS: [Command; 15] = [
+const COMMANDS: [Command; 16] = [
     (
         IMAGES_COMMAND,
         "tells containerd of the container images in the root",
@@ -165,6 +165,11 @@ const COMMANDS: [Command; 15] = [
         BLESS_COMMAND,
         "removes the boot counter from the entry that this boot came from, once the static pods run",
         bless::run,
+    ),
+    (
+        BLESS_BOOT_COMMAND,
+        "the same at once, on a node whose kubelet does not start",
+        bless::boot,
     ),
     (
         CLUSTER_COMMAND,

@@ -8,6 +8,7 @@
 use std::process::{Command, Output};
 
 use image::kubelet::{BLESS_COMMAND, GATE_COMMAND, PREPARE_COMMAND};
+use image::paths::BLESS_BOOT_COMMAND;
 
 fn run(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slipway-node"));
@@ -20,7 +21,12 @@ fn help_and_version_are_printed_to_stdout() {
         let output = run(&[flag]);
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success() && output.stderr.is_empty());
-        for command in [GATE_COMMAND, PREPARE_COMMAND, BLESS_COMMAND] {
+        for command in [
+            GATE_COMMAND,
+            PREPARE_COMMAND,
+            BLESS_COMMAND,
+            BLESS_BOOT_COMMAND,
+        ] {
             assert!(text.contains(&format!("  {command} ")), "{text}");
         }
     }

@@ -7,10 +7,11 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use image::layout::ATTRIBUTE_UNFORMATTED;
+use image::layout::{ATTRIBUTE_UNFORMATTED, LABEL_ESP};
 use sha2::{Digest, Sha256};
+use slipway::format::fat;
 use slipway::install::tools::Tools;
-use slipway::vm::disks::{ETCD_SIZE, blank};
+use slipway::vm::disks::{ETCD_SIZE, blank, partition};
 
 #[cfg(test)]
 mod tests;
@@ -77,6 +78,19 @@ impl Content {
         }
         Ok(())
     }
+}
+
+/// The names of the boot entries on a disk's ESP, with their counters.
+///
+/// # Errors
+/// If the disk has no ESP, or it cannot be read.
+pub fn boot_entries(disk: &Path) -> Result<Vec<String>> {
+    let (start, _) = partition(disk, LABEL_ESP)?;
+    let files = fat::files(&mut File::open(disk)?, start).context("reading the ESP")?;
+    let names = files
+        .into_keys()
+        .filter_map(|path| path.strip_prefix("/EFI/Linux/").map(str::to_owned));
+    Ok(names.collect())
 }
 
 /// The binary header of LUKS 2, as far as `blkid` and cryptsetup check it: magic, version 2, header size

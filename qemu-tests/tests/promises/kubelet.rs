@@ -1,17 +1,14 @@
 //! The kubelet and its static pod etcd.
 
-use std::fs::File;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use image::layout::LABEL_ESP;
+use qemu_tests::disk_content::boot_entries;
 use qemu_tests::lab::Lab;
 use qemu_tests::running::HEALTH;
 use qemu_tests::timeouts;
 use serde_json::Value;
-use slipway::format::fat;
 use slipway::vm::channel::Waited;
-use slipway::vm::disks::partition;
 
 use crate::ignition::probes;
 
@@ -170,13 +167,9 @@ pub(crate) fn container_images_are_folders_of_the_verified_root(lab: &mut Lab) -
 pub(crate) fn a_ready_kubelet_blesses_the_boot_entry(lab: &mut Lab) -> Result<()> {
     let node = lab.healthy(&probes())?;
     let disk = node.node.system();
-    let (start, _) = partition(&disk, LABEL_ESP)?;
     let until = Instant::now() + timeouts::BLESSING;
     loop {
-        let entries: Vec<String> = fat::files(&mut File::open(&disk)?, start)?
-            .into_keys()
-            .filter(|path| path.starts_with("/EFI/Linux/"))
-            .collect();
+        let entries = boot_entries(&disk)?;
         if entries.len() == 1 && !entries[0].contains('+') {
             break;
         }

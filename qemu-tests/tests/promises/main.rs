@@ -24,6 +24,7 @@ mod leave;
 mod loader;
 mod network;
 mod pinned;
+mod plain;
 mod power;
 mod pxe;
 mod recipes;
@@ -116,6 +117,7 @@ const LONG: &[Promise] = promises![
     pinned::a_pinned_kubelet_runs_in_place_of_the_images,
     shutdown::a_shutdown_waits_for_the_pods,
     servers::servers_of_packages_answer_on_both_boots,
+    plain::a_complete_boot_without_a_kubelet_is_blessed,
     pxe::a_root_by_https_is_fetched_by_the_recipes_authority,
     verity::another_root_than_the_command_lines_is_refused,
     faults::a_disk_that_fails_is_named_and_the_next_boot_converges,
