@@ -21,7 +21,6 @@ use image::paths::{
 };
 
 use crate::layer::Entry;
-use crate::layer::merge::SEED;
 
 /// containerd's configuration.
 pub const CONTAINERD: &str = "/etc/containerd/config.toml";
@@ -33,7 +32,7 @@ pub const CONTAINERD_REGISTRIES: &str = "/etc/containerd/certs.d";
 pub const OS_RELEASE: &str = "/usr/lib/os-release";
 /// The recipe's presets: the name sorts before every package's (systemd.preset(5)).
 pub const PRESET: &str = "/usr/lib/systemd/system-preset/00-slipway.preset";
-/// The `tmpfiles.d` file that copies what packages have put into `/var`.
+/// The list of what packages have put into `/var`.
 pub const PACKAGES_SEED: &str = crate::layer::merge::PACKAGES_SEED;
 /// The mark by which systemd knows that `/etc` is up to date with `/usr`.
 pub const UPDATED: &str = "/etc/.updated";
@@ -41,7 +40,7 @@ pub const UPDATED: &str = "/etc/.updated";
 pub const MTAB: &str = "/etc/mtab";
 
 /// What the build writes without a layer.
-const FIXED: &[&str] = &[PRESET, PACKAGES_SEED, SEED, UPDATED, MTAB];
+const FIXED: &[&str] = &[PRESET, UPDATED, MTAB];
 /// Units below `/usr`.
 const UNITS: &str = "/usr/lib/systemd/system";
 

@@ -22,6 +22,7 @@ pub mod kubelet;
 pub mod modules;
 pub mod network;
 pub mod node;
+pub mod var_list;
 pub mod verity;
 
 // Floor: the container, the disk, the network

@@ -126,14 +126,21 @@ pub const ETCD_IDENTITY: &str = ".slipway-etcd.json";
 pub const KUBELET_ROOTFS: &str = "/usr/lib/slipway/kubelet/rootfs";
 /// The files of the container images, a folder for each, and their list ([`crate::container_images::INDEX`]).
 pub const CONTAINER_IMAGES: &str = "/usr/lib/slipway/images";
-/// The factory seed of the writable folders that the root links into `/var`.
+/// The files that the init copies to `/var`, at their paths below it. [`crate::var_list`] has their modes and owners, and folders and
+/// links.
 pub const FACTORY: &str = "/usr/share/factory";
+/// What packages and the build put below `/var` ([`crate::var_list`]).
+pub const VAR_PACKAGES: &str = "/usr/lib/slipway/var-packages.conf";
+/// What layers put there: the recipe's files.
+pub const VAR_LAYERS: &str = "/usr/lib/slipway/var-layers.conf";
 /// Where `state` is mounted before `/var` is.
 pub const RUN_STATE: &str = "/run/slipway/state";
 /// An empty file at the root of `state`: it distinguishes the mounted partition from the folder in the read-only root.
 pub const STATE_MARK: &str = ".slipway-state";
 /// Root hash of the root whose factory files were copied last, below the root.
 pub const VAR_SEEDED: &str = "var/lib/slipway/seeded";
+/// Paths below `/var` that a root has brought to this node, a line each, below the root: none of them is brought again.
+pub const VAR_BROUGHT: &str = "var/lib/slipway/brought";
 /// The name of a node (hostname(5)).
 pub const HOSTNAME: &str = "/etc/hostname";
 /// The folder of Slipway's files in the root.

@@ -23,6 +23,8 @@ use crate::state::State;
 use crate::system_disk::table::{self, Scope};
 use crate::system_disk::{self, labelled, mount_ext4};
 
+use seed::Brought;
+
 /// `/var`, mounted.
 #[derive(Debug)]
 pub(crate) struct Var {
@@ -172,32 +174,30 @@ fn remembered(state: &Path) -> Result<Option<VarFilesystem>> {
     Ok(Some(var))
 }
 
-/// Copies the files of the root's factory for `/var` that the node does not have: on the first boot of each root.
+/// Brings what the root's lists have for `/var` to the node, once each: on the first boot of each root.
 fn seed_factory(boot: &Boot, root: &Root) -> Result<()> {
-    let marker = root.programs.sysroot.join(paths::VAR_SEEDED);
+    let sysroot = &root.programs.sysroot;
+    let marker = sysroot.join(paths::VAR_SEEDED);
     let hash = boot.cmdline.roothash.map(|hash| hash.to_string());
     let hash = hash.unwrap_or_default();
     if fs::read_to_string(&marker).is_ok_and(|text| text.trim() == hash) {
         return Ok(());
     }
-    let factory = root
-        .programs
-        .sysroot
-        .join(paths::FACTORY.trim_start_matches('/'));
-    let (from, to) = (factory.join("var"), root.programs.sysroot.join("var"));
-    let copy = || {
-        let count = seed::copy(&from, &to)?;
+    let bring = || {
+        let mut brought = Brought::read(sysroot)?;
+        let count = seed::bring(sysroot, &seed::lists(sysroot)?, &mut brought)?;
         for (_, target) in paths::VAR_LINKS {
             let below = target.trim_start_matches("../");
-            mount::folder(&root.programs.sysroot.join(below), 0o755)?;
+            mount::folder(&sysroot.join(below), 0o755)?;
         }
         // On btrfs the sync of the marker makes no renames before it durable.
-        seed::sync(&to)?;
+        seed::sync(&sysroot.join("var"))?;
+        mount::folder(marker.parent().unwrap_or(&marker), 0o755)?;
+        brought.write(sysroot)?;
         Ok::<_, anyhow::Error>(count)
     };
-    let count = kernel_call::on_disks(&boot.world, "/var to be seeded", copy)
+    let count = kernel_call::on_disks(&boot.world, "/var to be seeded", bring)
         .context("seeding /var from the factory")?;
     tracing::info!("seeded /var with {count} files");
-    mount::folder(marker.parent().unwrap_or(&marker), 0o755)?;
     atomic_file::write_line(&marker, &hash)
 }

@@ -281,7 +281,7 @@ impl Accounts {
         }))
     }
 
-    /// The lines of tmpfiles.d(5) about the packages' content of `/var`, which have numbers of owners.
+    /// The list of the packages' content of `/var`, which has numbers of owners.
     fn seed(&self, text: &str) -> String {
         let mut out = String::new();
         for line in text.split_inclusive('\n') {

@@ -1,5 +1,5 @@
 //! Gives a tree the layout of a node: links into `/var`, the factory seed of `/var` with the
-//! `tmpfiles.d` lines that copy it, and the few files of `/etc` that the builder writes.
+//! list that the init follows, and the few files of `/etc` that the builder writes.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -93,7 +93,7 @@ fn move_folder(from: &Path, to: &Path) -> Result<()> {
     }
 }
 
-/// Moves the content of `/var` to the factory and writes the lines that copy it back.
+/// Moves the content of `/var` to the factory and writes the list by which a node's init copies it back ([`image::var_list`]).
 fn seed(root: &Path) -> Result<()> {
     let mut lines =
         "# What packages and the build have put into /var. Made by the build.\n".to_owned();
@@ -103,8 +103,11 @@ fn seed(root: &Path) -> Result<()> {
     remove(&var)?;
     fs::create_dir(&var)?;
     fs::set_permissions(&var, Permissions::from_mode(0o755))?;
-    fs::create_dir_all(root.join(TMPFILES))?;
-    fs::write(below(root, PACKAGES_SEED), lines).context("writing the seed of /var")
+    let list = below(root, PACKAGES_SEED);
+    if let Some(folder) = list.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(list, lines).context("writing the seed of /var")
 }
 
 /// Paths that the packages' lines create.

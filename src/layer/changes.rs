@@ -6,12 +6,13 @@ use std::io::{BufWriter, Write as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use image::paths::FACTORY;
+use image::var_list::{self, Content, LISTS, Rights};
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 
-use super::merge::{PACKAGES_SEED, SEED, Tree, quoted};
+use super::merge::Tree;
 use super::{Entry, Kind, Source};
 use crate::host::tree::{self, Item};
 
@@ -148,53 +149,44 @@ const fn noun(entry: &Entry) -> &'static str {
     }
 }
 
-/// What the lines of tmpfiles.d(5) for the factory's content put below `/var`.
+/// What the lists put below `/var`.
 fn seeded(tree: &Tree) -> Result<Vec<Entry>> {
-    let mut found = Vec::new();
-    // A word of such a line, which `quoted` wrote.
-    let plain = |word: &str| {
-        let word = word.replace("\\x20", " ").replace("%%", "%");
-        word.replace("\\\\", "\\")
-    };
-    for file in [PACKAGES_SEED, SEED] {
+    let mut found = BTreeMap::new();
+    for file in LISTS {
         let Some(Kind::File(source)) = tree.get(file).map(|entry| &entry.kind) else {
             continue;
         };
         let text = String::from_utf8(source.read()?)?;
-        for line in text.lines().filter(|line| !line.starts_with('#')) {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let [kind, path, mode, uid, gid, _, rest @ ..] = words.as_slice() else {
+        for line in text.lines() {
+            let line = var_list::parse(line).map_err(|error| anyhow!("{error}"))?;
+            let Some((path, content)) = line else {
                 continue;
             };
-            let path = plain(path);
-            let mut entry = match (*kind, rest) {
-                ("L", [target]) => Entry::symlink(path, plain(target)),
-                ("C", _) => match tree.get(&format!("{FACTORY}{path}")) {
-                    Some(kept) => Entry {
-                        path,
-                        ..kept.clone()
-                    },
+            let kept = || tree.get(&format!("{FACTORY}{path}"));
+            let (mut entry, rights) = match content {
+                Content::Link(target) => (Entry::symlink(path.clone(), target), None),
+                Content::Folder(rights) => (Entry::directory(path.clone(), 0o755), Some(rights)),
+                Content::File(rights) => match kept() {
+                    Some(kept) => (kept.clone(), Some(rights)),
                     None => continue,
                 },
-                _ => Entry::directory(path, 0o755),
             };
-            if *kind != "L" {
-                entry.mode = u32::from_str_radix(mode, 8).unwrap_or(entry.mode);
-                (entry.uid, entry.gid) = (uid.parse()?, gid.parse()?);
+            entry.path.clone_from(&path);
+            if let Some(Rights { mode, uid, gid }) = rights {
+                (entry.mode, entry.uid, entry.gid) = (mode, uid, gid);
             }
-            found.push(entry);
+            found.insert(path, entry);
         }
     }
     // A folder that only the lines of packages make is there too.
     let mut parents = Vec::new();
-    for entry in &found {
-        let path = &entry.path;
+    for path in found.keys() {
         for (at, _) in path.match_indices('/').skip(1) {
             parents.push(Entry::directory(&path[..at], 0o755));
         }
     }
+    let mut found: Vec<Entry> = found.into_values().collect();
     found.extend(parents);
-    debug_assert_eq!(plain(&quoted("/a b%c\\d")), "/a b%c\\d");
     Ok(found)
 }
 
@@ -316,7 +308,7 @@ impl Contents {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layer::merge::merge;
+    use crate::layer::merge::{PACKAGES_SEED, merge};
 
     /// A tree of the user that runs the test.
     fn tree(own: &Path) -> Tree {
@@ -346,7 +338,7 @@ mod tests {
                 ),
             ),
         ];
-        let parents = ["/usr/lib", "/usr/lib/tmpfiles.d", "/usr/share"];
+        let parents = ["/usr/lib", "/usr/lib/slipway", "/usr/share"];
         base.extend(parents.map(|path| Entry::directory(path, 0o755)));
         base.sort_by(|one, two| one.path.cmp(&two.path));
         let mut tree = merge(&base, &[], &[]).unwrap().tree;

@@ -9,10 +9,10 @@ use image::paths::FACTORY;
 use super::reserved::{Refused, Reserved};
 use super::{Entry, Kind, Layer, Writer};
 
-/// The `tmpfiles.d` file that copies the layers' content of `/var`. The packages' lines are in another file.
-pub(crate) const SEED: &str = "/usr/lib/tmpfiles.d/slipway-layers.conf";
+/// The list of the layers' content of `/var` ([`image::var_list`]). The packages' lines are in another file.
+pub(crate) const SEED: &str = image::paths::VAR_LAYERS;
 /// The same of the packages' content of `/var`.
-pub(crate) const PACKAGES_SEED: &str = "/usr/lib/tmpfiles.d/slipway-var.conf";
+pub(crate) const PACKAGES_SEED: &str = image::paths::VAR_PACKAGES;
 /// Maximum number of links in one path, as in the kernel; more are a loop.
 const LINKS: usize = 40;
 
@@ -145,7 +145,7 @@ pub(crate) fn quoted(path: &str) -> String {
         .replace(' ', "\\x20")
 }
 
-/// The tmpfiles.d line for an entry below `/var`.
+/// The line of the list for an entry below `/var`, as [`image::var_list::parse`] reads it.
 fn line(entry: &Entry) -> Result<Option<String>> {
     let path = quoted(&entry.path);
     let (mode, uid, gid) = (entry.mode, entry.uid, entry.gid);
@@ -158,7 +158,7 @@ fn line(entry: &Entry) -> Result<Option<String>> {
     }))
 }
 
-/// Whether a line of tmpfiles.d(5) is for a path or one below it.
+/// Whether a line of a list is for a path or one below it.
 fn is_line_of(line: &str, path: &str) -> bool {
     let path = quoted(path);
     let rest = line.split_whitespace().nth(1);
@@ -372,6 +372,33 @@ mod tests {
                 "C /var/roothome/.config/x 0600 7 0 - /usr/share/factory/var/roothome/.config/x",
             ]
         );
+        // systemd-tmpfiles would follow the lines at each boot.
+        let read = tree.keys().any(|path| path.contains("tmpfiles.d"));
+        assert!(!read && SEED.starts_with("/usr/lib/slipway/"));
+    }
+
+    #[test]
+    fn the_init_reads_each_line_of_a_seed() {
+        use image::var_list::{Content, Rights, parse};
+
+        let mut folder = Entry::directory("/var/a b", 0o2750);
+        (folder.uid, folder.gid) = (7, 8);
+        let rights = |mode, uid, gid| Rights { mode, uid, gid };
+        for (entry, expected) in [
+            (folder, Content::Folder(rights(0o2750, 7, 8))),
+            (
+                Entry::symlink("/var/50%", "/a\\x20b c"),
+                Content::Link("/a\\x20b c".to_owned()),
+            ),
+            (
+                Entry::file("/var/x", 0o600, ""),
+                Content::File(rights(0o600, 0, 0)),
+            ),
+        ] {
+            let text = line(&entry).unwrap().unwrap();
+            let read = parse(text.trim_end_matches('\n'));
+            assert_eq!(read, Ok(Some((entry.path, expected))));
+        }
     }
 
     #[test]

@@ -3,10 +3,7 @@
 use image::kubelet::{CONFIG, ETCD_POD, STATIC_PODS};
 use image::paths::{ADDONS, SLIPWAY, VAR_LINKS};
 
-use super::{
-    CONTAINERD, CONTAINERD_DROP_INS, CONTAINERD_REGISTRIES, OS_RELEASE, PACKAGES_SEED, PRESET,
-    SEED, UNITS,
-};
+use super::{CONTAINERD, CONTAINERD_DROP_INS, CONTAINERD_REGISTRIES, OS_RELEASE, PRESET, UNITS};
 use crate::layer::reserved::{Harm, Refused};
 
 /// Why an entry of the recipe is refused.
@@ -40,7 +37,6 @@ pub(crate) fn instead(reserved: &str) -> String {
         CONFIG => "fields of the kubelet are in the cluster object; the config of a node without a cluster may replace this file".to_owned(),
         OS_RELEASE => "`image.name` and `image.version` are in it; /etc/os-release, if it is a file, is read in its place".to_owned(),
         PRESET => "`units.enable` and `units.disable` are written to it".to_owned(),
-        PACKAGES_SEED | SEED => "a file of another name is read too: /etc/tmpfiles.d/NAME.conf".to_owned(),
         SLIPWAY => format!("manifests of addons go to {ADDONS}/NAME"),
         _ if folder == STATIC_PODS && name == ETCD_POD => {
             "without \"etcd\" in `containers.images` there is none; the config may replace it".to_owned()

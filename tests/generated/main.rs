@@ -19,6 +19,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use image::paths::VAR_PACKAGES;
 use slipway::host::cache::Cache;
 use slipway::host::progress::{Kind, Progress};
 use slipway::host::sandbox::{Sandbox, become_root_of_namespace};
@@ -165,7 +166,7 @@ impl Place {
         archive.unpack(&tree)?;
         Sandbox::new(&tree)
             .command("systemd-tmpfiles")
-            .args(["--create", "slipway-var.conf"])
+            .args(["--create", VAR_PACKAGES])
             .run()?;
         Ok(tree)
     }

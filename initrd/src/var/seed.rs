@@ -1,25 +1,98 @@
-//! Copies a factory folder into a writable one: only entries that do not exist yet, with owner, mode and time.
+//! Brings what an image has for `/var` to the node, by its lists: each path once, with owner, mode and a file's time.
 //!
-//! Each entry is copied to a temporary name and renamed when all of it is on the disk: after a power cut a half-copied
-//! entry does not count as existing.
+//! A path that is there stays as it is. One that was brought before and is not there any more was deleted on the node, and stays
+//! away, also from a later image. Each entry is made under a temporary name and renamed when all of it is on the disk: after a power
+//! cut a half-made entry does not count as there.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, FileTimes};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
+use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
+use image::paths::{FACTORY, VAR_BROUGHT};
+use image::var_list::{Content, LISTS, Rights, parse};
+use linux::atomic_file;
 
-/// Copies the entries of `from` that do not exist in `to`; returns how many were made. Existing ones are never changed.
-pub(super) fn copy(from: &Path, to: &Path) -> Result<usize> {
-    let mut copied = Copied::default();
-    copied.below(from, to, true)?;
-    if !copied.waiting.is_empty() {
-        sync(to)?;
+/// What the lists put below `/var`, by path.
+pub(super) type Lists = BTreeMap<String, Content>;
+
+/// The folder that all paths of the lists are in.
+const VAR: &str = "/var";
+/// Of a folder that no list has: a package's own line of tmpfiles.d(5) has its mode and owner.
+const FOLDER: Rights = Rights {
+    mode: 0o755,
+    uid: 0,
+    gid: 0,
+};
+
+/// Reads the lists of a root. An image without one has nothing for `/var`.
+pub(super) fn lists(sysroot: &Path) -> Result<Lists> {
+    let mut found = Lists::new();
+    for list in LISTS {
+        let path = sysroot.join(list.trim_start_matches('/'));
+        let about = || format!("reading {list}");
+        let text = atomic_file::read(&path).with_context(about)?;
+        let text = String::from_utf8(text.unwrap_or_default()).with_context(about)?;
+        for line in text.lines() {
+            let line = parse(line).map_err(|error| anyhow!("{error}"));
+            found.extend(line.with_context(about)?);
+        }
     }
-    for (beside, place) in &copied.waiting {
+    Ok(found)
+}
+
+/// The paths that were brought to this node.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Brought(BTreeSet<String>);
+
+impl Brought {
+    /// Reads the record; it is empty on a node that none was written on.
+    pub(super) fn read(sysroot: &Path) -> Result<Self> {
+        let path = sysroot.join(VAR_BROUGHT);
+        let text =
+            atomic_file::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        let text = text.unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        Ok(Self(text.lines().map(str::to_owned).collect()))
+    }
+
+    /// Writes the record, whose folder is there.
+    pub(super) fn write(&self, sysroot: &Path) -> Result<()> {
+        let path = sysroot.join(VAR_BROUGHT);
+        let text: String = self.0.iter().map(|path| format!("{path}\n")).collect();
+        atomic_file::write(&path, text.as_bytes(), 0o644)
+            .with_context(|| format!("writing {}", path.display()))
+    }
+}
+
+/// Makes the entries of `lists` that were not brought before and that are not there, and adds all to `brought` that are there then;
+/// returns how many were made. What is there is never changed.
+pub(super) fn bring(sysroot: &Path, lists: &Lists, brought: &mut Brought) -> Result<usize> {
+    let mut bringing = Bringing {
+        sysroot,
+        lists,
+        count: 0,
+        folders: BTreeMap::from([(VAR.to_owned(), Some((sysroot.join("var"), true)))]),
+        waiting: Vec::new(),
+    };
+    let mut there = Vec::new();
+    for path in lists.keys().filter(|path| !brought.0.contains(*path)) {
+        let is_there = bringing
+            .one(path)
+            .with_context(|| format!("bringing {path}"))?;
+        if is_there {
+            there.push(path.clone());
+        }
+    }
+    if !bringing.waiting.is_empty() {
+        sync(&sysroot.join("var"))?;
+    }
+    for (beside, place) in &bringing.waiting {
         fs::rename(beside, place).with_context(|| format!("renaming to {}", place.display()))?;
     }
-    Ok(copied.count)
+    brought.0.extend(there);
+    Ok(bringing.count)
 }
 
 /// Waits until the file system of a folder is on its disk.
@@ -28,63 +101,106 @@ pub(super) fn sync(folder: &Path) -> Result<()> {
     nix::unistd::syncfs(open).context("waiting for the disk")
 }
 
-#[derive(Debug, Default)]
-struct Copied {
+#[derive(Debug)]
+struct Bringing<'a> {
+    sysroot: &'a Path,
+    lists: &'a Lists,
     count: usize,
+    /// Where the content of a folder goes, and whether others see it there; none where something else is in the folder's place.
+    folders: BTreeMap<String, Option<(PathBuf, bool)>>,
     /// Complete entries that wait for their rename.
     waiting: Vec<(PathBuf, PathBuf)>,
 }
 
-impl Copied {
-    /// Copies the entries of a folder. With `seen` other processes see the target: then each entry is copied to a
-    /// temporary name.
-    fn below(&mut self, from: &Path, to: &Path, seen: bool) -> Result<()> {
-        let Ok(entries) = fs::read_dir(from) else {
-            // An image without a factory has nothing to seed.
-            return Ok(());
+impl Bringing<'_> {
+    /// Makes an entry if nothing is at its path; whether something is there then.
+    fn one(&mut self, path: &str) -> Result<bool> {
+        let Some((folder, seen)) = self.parent(path)? else {
+            return Ok(false);
         };
-        for entry in entries {
-            let name = entry
-                .with_context(|| format!("reading {}", from.display()))?
-                .file_name();
-            let from = from.join(&name);
-            self.one(&from, &to.join(&name), seen)
-                .with_context(|| format!("copying {}", from.display()))?;
+        let place = folder.join(name(path));
+        if place.symlink_metadata().is_ok() || self.folders.contains_key(path) {
+            return Ok(true);
         }
-        Ok(())
+        match &self.lists[path] {
+            Content::Folder(_) => self.folder(path).map(|made| made.is_some()),
+            Content::Link(target) => {
+                let made = self.target(&place, seen)?;
+                symlink(target, made).context("making the link")?;
+                Ok(true)
+            }
+            Content::File(rights) => {
+                let from = self
+                    .sysroot
+                    .join(format!("{FACTORY}{path}").trim_start_matches('/'));
+                let Ok(time) = from.metadata().and_then(|meta| meta.modified()) else {
+                    tracing::warn!("the image has no {}, which its list names", from.display());
+                    return Ok(false);
+                };
+                let made = self.target(&place, seen)?;
+                fs::copy(&from, &made)?;
+                settle(&made, *rights)?;
+                File::open(&made)?.set_times(FileTimes::new().set_modified(time))?;
+                Ok(true)
+            }
+        }
     }
 
-    fn one(&mut self, from: &Path, to: &Path, seen: bool) -> Result<()> {
-        let meta = from.symlink_metadata()?;
-        match to.symlink_metadata() {
-            Ok(there) if there.is_dir() && meta.is_dir() => return self.below(from, to, seen),
-            Ok(_) => return Ok(()),
+    /// The folder that an entry is made in.
+    fn parent(&mut self, path: &str) -> Result<Option<(PathBuf, bool)>> {
+        let (parent, _) = path.rsplit_once('/').context("a path below /var")?;
+        self.folder(parent)
+    }
+
+    /// Where the content of a folder goes. The folder is made if nothing is there: it is listed or above what is.
+    fn folder(&mut self, path: &str) -> Result<Option<(PathBuf, bool)>> {
+        if let Some(known) = self.folders.get(path) {
+            return Ok(known.clone());
+        }
+        let found = match self.parent(path)? {
+            Some((parent, seen)) => self.folder_in(&parent.join(name(path)), path, seen)?,
+            None => None,
+        };
+        self.folders.insert(path.to_owned(), found.clone());
+        Ok(found)
+    }
+
+    fn folder_in(
+        &mut self,
+        place: &Path,
+        path: &str,
+        seen: bool,
+    ) -> Result<Option<(PathBuf, bool)>> {
+        match place.symlink_metadata() {
+            Ok(meta) if meta.is_dir() => return Ok(Some((place.to_owned(), seen))),
+            // A link leads elsewhere here than on the running node.
+            Ok(_) => return Ok(None),
             Err(_) => {}
         }
-        let target = match seen {
-            true => beside(to)?,
-            false => to.to_owned(),
+        let rights = match self.lists.get(path) {
+            Some(Content::Folder(rights)) => *rights,
+            _ => FOLDER,
         };
-        if meta.is_dir() {
-            fs::create_dir(&target)?;
-            self.below(from, &target, false)?;
-            settle(&target, &meta)?;
-        } else if meta.is_symlink() {
-            symlink(fs::read_link(from)?, &target)?;
-            lchown(&target, Some(meta.uid()), Some(meta.gid()))?;
-        } else if meta.is_file() {
-            fs::copy(from, &target)?;
-            settle(&target, &meta)?;
-            File::open(&target)?.set_times(FileTimes::new().set_modified(meta.modified()?))?;
-        } else {
-            return Ok(());
-        }
-        self.count += 1;
-        if seen {
-            self.waiting.push((target, to.to_owned()));
-        }
-        Ok(())
+        let made = self.target(place, seen)?;
+        fs::create_dir(&made).context("making the folder")?;
+        settle(&made, rights)?;
+        Ok(Some((made, false)))
     }
+
+    /// The path under which an entry is made: a temporary one where others see its place.
+    fn target(&mut self, place: &Path, seen: bool) -> Result<PathBuf> {
+        self.count += 1;
+        if !seen {
+            return Ok(place.to_owned());
+        }
+        let beside = beside(place)?;
+        self.waiting.push((beside.clone(), place.to_owned()));
+        Ok(beside)
+    }
+}
+
+fn name(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
 
 /// A path beside `to` that does not exist.
@@ -100,52 +216,165 @@ fn beside(to: &Path) -> Result<PathBuf> {
 }
 
 /// The owner before the mode, since a change of owner clears the set-user-id bit.
-fn settle(path: &Path, meta: &fs::Metadata) -> Result<()> {
-    lchown(path, Some(meta.uid()), Some(meta.gid()))?;
-    fs::set_permissions(path, fs::Permissions::from_mode(meta.mode() & 0o7777))?;
-    Ok(())
+fn settle(path: &Path, rights: Rights) -> Result<()> {
+    let Rights { mode, uid, gid } = rights;
+    lchown(path, Some(uid), Some(gid)).context("setting the owner")?;
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).context("setting the mode")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
-    #[test]
-    fn what_is_there_stays_and_what_is_missing_comes() {
-        let folder = tempfile::tempdir().unwrap();
-        let (from, to) = (folder.path().join("factory"), folder.path().join("var"));
-        fs::create_dir_all(from.join("lib/a")).unwrap();
-        fs::create_dir_all(to.join("lib")).unwrap();
-        fs::write(from.join("lib/a/new"), "new").unwrap();
-        fs::set_permissions(from.join("lib/a"), fs::Permissions::from_mode(0o1730)).unwrap();
-        fs::write(from.join("lib/kept"), "factory").unwrap();
-        fs::write(to.join("lib/kept"), "mine").unwrap();
-        symlink("/run", from.join("run")).unwrap();
-        assert_eq!(copy(&from, &to).unwrap(), 3);
-        assert_eq!(copy(&from, &to).unwrap(), 0);
-        assert_eq!(fs::read_to_string(to.join("lib/kept")).unwrap(), "mine");
-        assert_eq!(fs::read_to_string(to.join("lib/a/new")).unwrap(), "new");
-        assert_eq!(fs::read_link(to.join("run")).unwrap(), Path::new("/run"));
-        let mode = fs::metadata(to.join("lib/a")).unwrap().mode() & 0o7777;
-        assert_eq!(mode, 0o1730);
-        assert_eq!(copy(&folder.path().join("none"), &to).unwrap(), 0);
+    /// A root and its lists, owned by whoever runs the test.
+    struct Image {
+        folder: tempfile::TempDir,
+        text: String,
+    }
+
+    impl Image {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            fs::create_dir(folder.path().join("var")).unwrap();
+            fs::create_dir_all(folder.path().join("usr/lib/slipway")).unwrap();
+            Self {
+                folder,
+                text: String::new(),
+            }
+        }
+
+        fn at(&self, path: &str) -> PathBuf {
+            self.folder.path().join(path.trim_start_matches('/'))
+        }
+
+        /// Adds a line, and a file's content.
+        fn has(&mut self, kind: &str, path: &str, mode: u32, content: &str) {
+            let meta = self.folder.path().metadata().unwrap();
+            let (uid, gid) = (meta.uid(), meta.gid());
+            self.text += &match kind {
+                "L" => format!("L {path} - - - - {content}\n"),
+                "d" => format!("d {path} {mode:04o} {uid} {gid} -\n"),
+                _ => format!("C {path} {mode:04o} {uid} {gid} - {FACTORY}{path}\n"),
+            };
+            if kind == "C" {
+                let kept = self.at(&format!("{FACTORY}{path}"));
+                fs::create_dir_all(kept.parent().unwrap()).unwrap();
+                fs::write(kept, content).unwrap();
+            }
+            fs::write(self.at(LISTS[1]), &self.text).unwrap();
+        }
+
+        /// The first boot of this root.
+        fn boots(&self) -> usize {
+            let root = self.folder.path();
+            let mut brought = Brought::read(root).unwrap();
+            let count = bring(root, &lists(root).unwrap(), &mut brought).unwrap();
+            fs::create_dir_all(root.join(VAR_BROUGHT).parent().unwrap()).unwrap();
+            brought.write(root).unwrap();
+            count
+        }
+
+        fn mode(&self, path: &str) -> u32 {
+            fs::metadata(self.at(path)).unwrap().mode() & 0o7777
+        }
+
+        fn text(&self, path: &str) -> Option<String> {
+            fs::read_to_string(self.at(path)).ok()
+        }
     }
 
     #[test]
-    fn what_was_cut_off_beside_its_place_is_copied_anew() {
-        let folder = tempfile::tempdir().unwrap();
-        let (from, to) = (folder.path().join("factory"), folder.path().join("var"));
-        fs::create_dir_all(from.join("lib")).unwrap();
-        fs::write(from.join("lib/file"), "whole").unwrap();
-        fs::write(from.join("log"), "whole").unwrap();
+    fn what_is_there_stays_and_what_is_missing_comes() {
+        let mut image = Image::new();
+        fs::create_dir_all(image.at("/var/lib/there")).unwrap();
+        fs::write(image.at("/var/lib/there/kept"), "mine").unwrap();
+        let mode = image.mode("/var/lib/there");
+        image.has("d", "/var/lib/a", 0o1730, "");
+        image.has("C", "/var/lib/a/new", 0o600, "new");
+        image.has("d", "/var/lib/a/empty", 0o700, "");
+        image.has("C", "/var/other/deep/file", 0o644, "deep");
+        image.has("d", "/var/lib/there", 0o700, "");
+        image.has("C", "/var/lib/there/kept", 0o600, "image");
+        image.has("L", "/var/run", 0, "/run");
+        // Two folders above the deep file are in no list.
+        assert_eq!(image.boots(), 7);
+        assert_eq!(image.text("/var/lib/there/kept").as_deref(), Some("mine"));
+        assert_eq!(image.mode("/var/lib/there"), mode);
+        assert_eq!(image.text("/var/lib/a/new").as_deref(), Some("new"));
+        assert_eq!(
+            [
+                "/var/lib/a",
+                "/var/lib/a/new",
+                "/var/lib/a/empty",
+                "/var/other"
+            ]
+            .map(|path| image.mode(path)),
+            [0o1730, 0o600, 0o700, 0o755]
+        );
+        let link = fs::read_link(image.at("/var/run")).unwrap();
+        assert_eq!(link, Path::new("/run"));
+        assert_eq!(image.boots(), 0);
+        // An image without lists.
+        assert_eq!(Image::new().boots(), 0);
+    }
+
+    #[test]
+    fn what_was_deleted_or_changed_on_the_node_stays_so_and_a_later_images_own_comes() {
+        let mut image = Image::new();
+        image.has("d", "/var/lib/app", 0o755, "");
+        image.has("C", "/var/lib/app/deleted", 0o644, "image");
+        image.has("C", "/var/lib/app/changed", 0o644, "image");
+        image.has("d", "/var/lib/gone", 0o750, "");
+        image.boots();
+        fs::remove_file(image.at("/var/lib/app/deleted")).unwrap();
+        fs::write(image.at("/var/lib/app/changed"), "mine").unwrap();
+        let private = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(image.at("/var/lib/app"), private).unwrap();
+        fs::remove_dir(image.at("/var/lib/gone")).unwrap();
+        // A later root has them too, and files that are new to the node, also in a folder that was deleted.
+        image.has("C", "/var/lib/app/later", 0o644, "later");
+        assert_eq!(image.boots(), 1);
+        assert_eq!(image.text("/var/lib/app/deleted"), None);
+        assert_eq!(image.text("/var/lib/app/changed").as_deref(), Some("mine"));
+        assert_eq!(image.text("/var/lib/app/later").as_deref(), Some("later"));
+        assert_eq!(image.mode("/var/lib/app"), 0o700);
+        assert!(!image.at("/var/lib/gone").exists());
+        image.has("C", "/var/lib/gone/later", 0o644, "later");
+        assert_eq!(image.boots(), 2);
+        assert_eq!(image.mode("/var/lib/gone"), 0o750);
+        // An earlier slot, and the later one again.
+        fs::remove_file(image.at("/var/lib/gone/later")).unwrap();
+        assert_eq!(image.boots(), 0);
+    }
+
+    #[test]
+    fn nothing_is_made_behind_a_link() {
+        let mut image = Image::new();
+        image.has("C", "/var/lib/app/file", 0o644, "image");
+        fs::create_dir_all(image.at("/elsewhere")).unwrap();
+        fs::create_dir_all(image.at("/var/lib")).unwrap();
+        symlink("../../elsewhere", image.at("/var/lib/app")).unwrap();
+        assert_eq!(image.boots(), 0);
+        assert!(!image.at("/elsewhere/file").exists());
+    }
+
+    #[test]
+    fn what_was_cut_off_beside_its_place_is_made_anew() {
+        let mut image = Image::new();
+        image.has("C", "/var/lib/file", 0o644, "whole");
+        image.has("C", "/var/log", 0o644, "whole");
         // A temporary folder with an extra file, and a file that was not on the disk yet.
-        fs::create_dir_all(to.join(".lib.slipway")).unwrap();
-        fs::write(to.join(".lib.slipway/other"), "").unwrap();
-        fs::write(to.join(".log.slipway"), "").unwrap();
-        assert_eq!(copy(&from, &to).unwrap(), 3);
-        assert_eq!(fs::read_to_string(to.join("lib/file")).unwrap(), "whole");
-        assert_eq!(fs::read_to_string(to.join("log")).unwrap(), "whole");
-        assert_eq!(fs::read_dir(&to).unwrap().count(), 2);
-        assert_eq!(fs::read_dir(to.join("lib")).unwrap().count(), 1);
+        fs::create_dir_all(image.at("/var/.lib.slipway")).unwrap();
+        fs::write(image.at("/var/.lib.slipway/other"), "").unwrap();
+        fs::write(image.at("/var/.log.slipway"), "").unwrap();
+        let root = image.folder.path();
+        let mut brought = Brought::default();
+        assert_eq!(bring(root, &lists(root).unwrap(), &mut brought).unwrap(), 3);
+        assert_eq!(image.text("/var/lib/file").as_deref(), Some("whole"));
+        assert_eq!(image.text("/var/log").as_deref(), Some("whole"));
+        assert_eq!(fs::read_dir(image.at("/var")).unwrap().count(), 2);
+        assert_eq!(fs::read_dir(image.at("/var/lib")).unwrap().count(), 1);
     }
 }

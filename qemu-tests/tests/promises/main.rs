@@ -118,6 +118,7 @@ const LONG: &[Promise] = promises![
     shutdown::a_shutdown_waits_for_the_pods,
     servers::servers_of_packages_answer_on_both_boots,
     plain::a_complete_boot_without_a_kubelet_is_blessed,
+    plain::files_of_var_come_to_a_node_once,
     pxe::a_root_by_https_is_fetched_by_the_recipes_authority,
     verity::another_root_than_the_command_lines_is_refused,
     faults::a_disk_that_fails_is_named_and_the_next_boot_converges,

@@ -93,3 +93,52 @@ fn complete(running: &Running) -> Result<()> {
     );
     Ok(())
 }
+
+/// What a node's administrator does with files of the image in `/var`.
+const CHANGE: &str = "set -e
+rm /var/lib/probe/deleted
+echo mine > /var/lib/probe/kept
+chmod 0711 /var/lib/probe
+sync";
+/// Lets the next boot be the first one of its root, as after an update; a path that no image has brought yet is missing.
+const UPDATED: &str = "set -e
+cd /var/lib/slipway
+rm seeded
+grep -v '^/var/lib/probe/later$' brought > brought.new
+mv brought.new brought
+rm /var/lib/probe/later
+sync";
+/// What is there.
+const FOUND: &str =
+    "cd /var/lib/probe; stat -c %a .; for name in *; do echo \"$name: $(cat $name)\"; done";
+
+/// What an image has for `/var` comes to a node once: what was deleted or changed there stays so, on every boot and with every later
+/// image. A file that an image has for the first time comes to a node that is there already.
+pub(crate) fn files_of_var_come_to_a_node_once(lab: &mut Lab) -> Result<()> {
+    let image = lab.builder().build("qemu-tests/plain")?;
+    let node = lab.node_of(&image.disk)?;
+    let plan = BootOptions {
+        etcd: false,
+        image: Some(image),
+        ..BootOptions::default()
+    };
+    let content = "of the image";
+    let all = format!("750\ndeleted: {content}\nkept: {content}\nlater: {content}");
+    let changed = format!("711\nkept: mine\nlater: {content}");
+    for (boot, expected, then) in [
+        ("first", &all, CHANGE),
+        ("second", &changed, UPDATED),
+        ("first one of a later image", &changed, "true"),
+    ] {
+        let running = lab.boot(&node, &plan)?;
+        complete(&running)?;
+        let found = running.run(FOUND)?;
+        ensure!(
+            found.trim() == expected,
+            "on the {boot} boot there is {found:?}, expected {expected:?}"
+        );
+        running.run(then)?;
+        running.power_off()?;
+    }
+    Ok(())
+}

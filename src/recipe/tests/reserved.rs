@@ -113,9 +113,9 @@ const REFUSED: &[(&str, &str, &str)] = &[
         "`units.enable`",
     ),
     (
-        "/usr/lib/tmpfiles.d/slipway-layers.conf",
+        "/usr/lib/slipway/var-layers.conf",
         TEXT,
-        "/etc/tmpfiles.d/NAME.conf",
+        "/usr/lib/slipway, which has files of Slipway alone",
     ),
 ];
 
