@@ -212,6 +212,8 @@ pub const ETCD_POD: &str = "etcd.yaml";
 pub const SHUTDOWN_GRACE_SECONDS: u64 = 45;
 /// How much of it is for critical pods.
 pub const SHUTDOWN_CRITICAL_SECONDS: u64 = 30;
+/// How long systemd waits for the kubelet's unit to stop before it kills it; in seconds.
+pub const STOP_SECONDS: u64 = 60;
 /// The unit that knows how long a shutdown may be held up.
 pub const LOGIN_UNIT: &str = "systemd-logind.service";
 /// The file with its limit where the kubelet's configuration has a longer time than the image's default (logind.conf(5)).

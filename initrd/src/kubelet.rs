@@ -183,6 +183,8 @@ mod tests {
         let unit = fs::read_to_string(&link).unwrap();
         let gate = unit.find("slipway-node kubelet-gate").unwrap();
         assert!(gate < unit.find("ExecStart=").unwrap());
+        let stop = format!("TimeoutStopSec={}\n", image::kubelet::STOP_SECONDS);
+        assert!(unit.contains(&stop));
         let start = "ExecStartPost=-/usr/bin/systemctl start --no-block slipway-bless.service\n";
         assert!(unit.contains(start));
         assert!(!unit.contains('@'), "{unit}");

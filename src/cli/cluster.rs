@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Child, ExitCode};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -21,6 +21,7 @@ use slipway::cluster::validate;
 use slipway::cluster::wizard;
 use slipway::host::atomic_file;
 use slipway::host::interrupt::Interrupt;
+use slipway::host::progress::Step;
 use slipway::host::sandbox::background;
 use slipway::host::session::Session;
 
@@ -35,8 +36,8 @@ use super::commands;
 const LOOK: Duration = Duration::from_millis(300);
 /// How often a cluster that is not valid yet is asked again.
 const ASK_EVERY: Duration = Duration::from_secs(3);
-/// How long the machines may take to end: their power-off, and what is before it.
-const END: Duration = Duration::from_secs(45);
+/// How long the process of the machines may take beyond their power-off, and in all where it does not say how long that takes.
+const MORE: Duration = Duration::from_secs(45);
 /// Bytes of the log that an error shows.
 const TAIL: u64 = 2000;
 
@@ -240,6 +241,7 @@ fn background(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<Ex
     folder.forget()?;
     // Ctrl-C ends the machines before it ends this process.
     let _guard = interrupt.guard();
+    interrupt.allow(up::end(&file) + MORE);
     let log = fs::File::create(folder.log())
         .with_context(|| format!("making {}", folder.log().display()))?;
     let mut child = background::start_again(&["--foreground"], &log)?;
@@ -257,9 +259,7 @@ fn background(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<Ex
             );
         }
         if interrupt.requested() {
-            // It ends the machines in order.
-            kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGTERM).ok();
-            child.wait()?;
+            end_child(&mut child, &folder, &step, interrupt)?;
             bail!("interrupted");
         }
         match folder.state()? {
@@ -275,6 +275,31 @@ fn background(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<Ex
         }
         std::thread::sleep(LOOK);
     }
+}
+
+/// Passes each signal on to the process of the machines, of which the first ends them in order, and waits for its end.
+fn end_child(child: &mut Child, folder: &Folder, step: &Step, interrupt: &Interrupt) -> Result<()> {
+    let process = Pid::from_raw(i32::try_from(child.id())?);
+    let (mut passed, mut said) = (0, String::new());
+    while child.try_wait()?.is_none() {
+        if passed < interrupt.requests() {
+            kill(process, Signal::SIGTERM).ok();
+            passed += 1;
+        }
+        say_end(folder, step, &mut said)?;
+        std::thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Shows which machines are waited for while they power off, unless it is shown.
+fn say_end(folder: &Folder, step: &Step, said: &mut String) -> Result<()> {
+    let state = folder.state()?.filter(|state| state.ending);
+    if let Some(state) = state.filter(|state| state.waits_for != *said) {
+        step.note(&format!("waiting for {}", state.waits_for));
+        *said = state.waits_for;
+    }
+    Ok(())
 }
 
 fn told(folder: &Folder, state: &State, output: Output) -> Result<ExitCode> {
@@ -328,7 +353,8 @@ fn down(args: &DownArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCo
     );
     let step = session.progress.step("down");
     if folder.is_held()? {
-        end(&folder)?;
+        let _guard = interrupt.guard();
+        end(&folder, args.cut, &step, interrupt)?;
     }
     if !args.keep {
         fs::remove_dir_all(folder.path())
@@ -338,22 +364,39 @@ fn down(args: &DownArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCo
     Ok(ExitCode::SUCCESS)
 }
 
-/// Ends the process that has the machines. Its lock is proof that the number is still its own.
-fn end(folder: &Folder) -> Result<()> {
+/// Ends the process that has the machines, and waits for it. Its lock is proof that the number is still its own. `cut` repeats the signal:
+/// the second one cuts the power.
+fn end(folder: &Folder, cut: bool, step: &Step, interrupt: &Interrupt) -> Result<()> {
     let state = folder
         .state()?
         .context("the machines' process has not begun yet; try again")?;
     let process = i32::try_from(state.process)?;
-    kill(Pid::from_raw(process), Signal::SIGTERM)
-        .with_context(|| format!("ending process {process}"))?;
-    let until = Instant::now() + END;
+    let signal = || {
+        kill(Pid::from_raw(process), Signal::SIGTERM)
+            .with_context(|| format!("ending process {process}"))
+    };
+    // Another `down` has asked for it: a second signal would cut the power.
+    if !state.ending {
+        signal()?;
+    }
+    let limit = Duration::from_secs(state.end_seconds) + MORE;
+    let (until, mut said) = (Instant::now() + limit, String::new());
     while folder.is_held()? {
         ensure!(
             Instant::now() < until,
             "process {process} has not ended within {} s",
-            END.as_secs()
+            limit.as_secs()
         );
+        ensure!(
+            !interrupt.requested(),
+            "interrupted: the machines go on powering off; `slipway cluster down` waits for them again, and with --cut cuts their power"
+        );
+        say_end(folder, step, &mut said)?;
         std::thread::sleep(LOOK);
+        if cut && folder.is_held()? {
+            // It may have ended since.
+            signal().ok();
+        }
     }
     Ok(())
 }

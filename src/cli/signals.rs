@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use slipway::host::interrupt::Interrupt;
 
-/// Time limit for guarded work to end in order.
+/// Time limit for guarded work to end in order, unless it has said another one.
 const GRACE: Duration = Duration::from_secs(20);
+/// The same after a second signal: to say what is cut off.
+const MOMENT: Duration = Duration::from_secs(2);
 
 /// Does the work in a separate thread, and abandons it after a signal: at once, or when the last
-/// [`Guard`](slipway::host::interrupt::Guard) is dropped.
+/// [`Guard`](slipway::host::interrupt::Guard) is dropped. A second signal leaves guarded work a moment, a third one nothing.
 pub(crate) fn interruptible(
     interrupt: &Interrupt,
     work: impl FnOnce() -> Result<ExitCode> + Send + 'static,
@@ -50,7 +52,12 @@ pub(crate) fn interruptible(
             }
             (Event::Signal, None) => {
                 interrupt.request();
-                deadline = Some(Instant::now() + GRACE);
+                deadline = Some(Instant::now() + interrupt.allowed().unwrap_or(GRACE));
+                !interrupt.guarded()
+            }
+            (Event::Signal, Some(_)) if interrupt.requests() == 1 => {
+                interrupt.request();
+                deadline = Some(Instant::now() + MOMENT);
                 !interrupt.guarded()
             }
             (Event::Signal, Some(_)) => true,

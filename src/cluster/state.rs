@@ -28,6 +28,12 @@ pub struct State {
     pub waits_for: String,
     /// Nodes and pods as `kubectl` printed them when the nodes were Ready.
     pub cluster: String,
+    /// Whether the machines are powering off.
+    #[serde(default)]
+    pub ending: bool,
+    /// How long the power-off may take, in seconds, with what may be before it.
+    #[serde(default)]
+    pub end_seconds: u64,
 }
 
 /// As long as it is held, the machines are this process's.

@@ -6,14 +6,17 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, bail};
+use image::kubelet::{SHUTDOWN_GRACE_SECONDS, STOP_SECONDS};
 use image::paths::NODE_PROGRAM;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::administrator;
 use super::launch::{Cluster, Launcher, Running};
 use super::machines::{self, Member};
+use super::object::ClusterFile;
 use super::state::{Folder, State};
 use crate::host::atomic_file;
+use crate::host::interrupt::Interrupt;
 use crate::host::session::Session;
 use crate::vm::agent::{self, Agent, PORT, is_ready};
 
@@ -27,8 +30,18 @@ const ASK_EVERY: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_secs(2);
 /// What a node waits for that does not say it.
 const NOT_READY: &str = "not Ready";
-/// How long the nodes may take to power off.
-const POWER_OFF: Duration = Duration::from_secs(15);
+/// How long systemd waits for a unit before it kills it, unless the unit says otherwise (`DefaultTimeoutStopSec=`,
+/// systemd-system.conf(5)), and at the end for processes that are in no unit any more.
+const SYSTEMD_STOP: u64 = 90;
+/// How long a power-off may take beside the time that the kubelet has for pods: the kubelet's unit, then containerd's, which the kubelet's
+/// is ordered after, then what is left. A node that hangs in each of them still ends by itself.
+const STOP: u64 = STOP_SECONDS + SYSTEMD_STOP + SYSTEMD_STOP;
+/// What may be between a signal and the power buttons: a question to a node that does not answer.
+const BEFORE: u64 = 45;
+/// After this time it is said which machines are waited for, and again whenever one has ended.
+const SILENT: Duration = Duration::from_secs(5);
+/// How often it is looked at whether a machine has ended.
+const LOOK_OFF: Duration = Duration::from_millis(100);
 /// Nodes, as the API server knows them.
 const NODES: &str = "get nodes -o json --request-timeout=20s";
 /// Nodes and pods, for people.
@@ -42,9 +55,13 @@ const PODS: &str = "get nodes,pods -A -o wide";
 pub fn run(session: &Session, cluster: &Cluster<'_>, folder: &Folder) -> Result<()> {
     let _held = folder.hold()?;
     let _guard = session.interrupt.guard();
+    let grace = grace(&cluster.file.fields());
+    let end = end(cluster.file);
+    session.interrupt.allow(end);
     let mut state = State {
         process: std::process::id(),
         waits_for: "the machines to start".to_owned(),
+        end_seconds: end.as_secs(),
         ..State::default()
     };
     folder.keep(&state)?;
@@ -65,7 +82,7 @@ pub fn run(session: &Session, cluster: &Cluster<'_>, folder: &Folder) -> Result<
         Err(error) if !session.interrupt.requested() => Err(keep_consoles(&running, folder, error)),
         other => other,
     };
-    stop(session, running);
+    stop(session, running, folder, &mut state, grace);
     folder.forget()?;
     result
 }
@@ -275,26 +292,200 @@ fn waits_for(status: &str) -> Option<String> {
     status["waitsFor"].as_str().map(str::to_owned)
 }
 
-/// Presses the power buttons, waits, and cuts the power of those that are left.
-fn stop(session: &Session, mut running: Vec<Running>) {
+/// How long a cluster's machines may take to end after a signal.
+#[must_use]
+pub fn end(file: &ClusterFile) -> Duration {
+    Duration::from_secs(grace(&file.fields()) + STOP + BEFORE)
+}
+
+/// How long the kubelets of a cluster end pods before a power-off, in seconds: the default, or longer if the object says so.
+fn grace(object: &Map<String, Value>) -> u64 {
+    let config = object.get("kubelet").map(|kubelet| &kubelet["config"]);
+    let config = config.unwrap_or(&Value::Null);
+    let period = config["shutdownGracePeriod"].as_str();
+    let period = period.and_then(cluster::duration::Duration::parse);
+    let period = period.map_or(0, |all| {
+        u64::try_from(all.0).unwrap_or(0).div_ceil(1_000_000_000)
+    });
+    let by_priority = config["shutdownGracePeriodByPodPriority"].as_array();
+    let by_priority = by_priority.into_iter().flatten();
+    let by_priority = by_priority.filter_map(|one| one["shutdownGracePeriodSeconds"].as_u64());
+    let by_priority = by_priority.fold(0, u64::saturating_add);
+    SHUTDOWN_GRACE_SECONDS.max(period).max(by_priority)
+}
+
+/// Presses the power buttons, waits, and cuts the power of those that are left: after the time that a node needs at most, or on
+/// another signal.
+fn stop(
+    session: &Session,
+    mut running: Vec<Running>,
+    folder: &Folder,
+    state: &mut State,
+    grace: u64,
+) {
     let step = session.progress.step("power off");
     for machine in &running {
         // One that has ended has no button any more.
         machine.vm.press_power_button().ok();
     }
-    let until = Instant::now() + POWER_OFF;
-    for machine in &mut running {
-        let left = until.saturating_duration_since(Instant::now());
-        if machine.vm.wait_end(left).is_err() {
-            step.note(&format!("the power of {} is cut", machine.member.name));
-        }
+    state.ending = true;
+    let mut tell = |text: &str| {
+        step.note(&format!(
+            "waiting for {text}; another signal cuts the power"
+        ));
+        text.clone_into(&mut state.waits_for);
+        // `down` shows it; the machines end without it too.
+        folder.keep(state).ok();
+    };
+    tell("the machines to power off");
+    let ends = Ends {
+        grace,
+        limit: Duration::from_secs(grace + STOP),
+        silent: SILENT,
+    };
+    let cut = ends.wait(
+        &session.interrupt,
+        || {
+            let left = running.iter_mut().filter_map(|machine| {
+                let has_ended = machine.vm.ended().is_ok_and(|status| status.is_some());
+                (!has_ended).then(|| machine.member.name.clone())
+            });
+            left.collect()
+        },
+        &mut tell,
+    );
+    if let Some(why) = cut {
+        step.note(&why);
+        state.waits_for = why;
+        folder.keep(state).ok();
     }
     step.made(None);
 }
 
+/// The end of machines whose power buttons are pressed.
+#[derive(Debug)]
+struct Ends {
+    /// How long the kubelet ends pods, in seconds.
+    grace: u64,
+    /// How long the machines may take.
+    limit: Duration,
+    /// After which time it is said which are waited for.
+    silent: Duration,
+}
+
+impl Ends {
+    /// Waits until none is left, and says which are after some seconds; gives the reason why the power of others is cut.
+    fn wait(
+        &self,
+        interrupt: &Interrupt,
+        mut left: impl FnMut() -> Vec<String>,
+        mut tell: impl FnMut(&str),
+    ) -> Option<String> {
+        // The first signal is what asks for the power-off, unless a machine's own end did.
+        let asked = interrupt.requests().min(1);
+        let (begin, mut told) = (Instant::now(), Vec::new());
+        loop {
+            let names = left();
+            if names.is_empty() {
+                return None;
+            }
+            let cut = |why: &str| Some(format!("the power of {} is cut: {why}", names.join(", ")));
+            if interrupt.requests() > asked {
+                return cut("another signal");
+            }
+            if begin.elapsed() >= self.limit {
+                let limit = self.limit.as_secs();
+                return cut(&format!("still running {limit} s after the power button"));
+            }
+            if begin.elapsed() >= self.silent && told != names {
+                tell(&format!(
+                    "{} to power off: the kubelet ends pods for up to {} s",
+                    names.join(", "),
+                    self.grace
+                ));
+                told = names;
+            }
+            std::thread::sleep(LOOK_OFF);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    /// Longer than the kubelet ends pods and systemd its unit, whatever the object says.
+    #[test]
+    fn the_power_is_cut_later_than_a_node_needs() {
+        let seconds = |config: Value| {
+            let object = json!({"kubelet": {"config": config}});
+            grace(object.as_object().unwrap())
+        };
+        assert_eq!(grace(&Map::new()), SHUTDOWN_GRACE_SECONDS);
+        for (config, expected) in [
+            (
+                json!({"shutdownGracePeriod": "10s"}),
+                SHUTDOWN_GRACE_SECONDS,
+            ),
+            (json!({"shutdownGracePeriod": "1m30.5s"}), 91),
+            (
+                json!({"shutdownGracePeriodByPodPriority": [
+                    {"priority": 0, "shutdownGracePeriodSeconds": 70},
+                    {"priority": 9, "shutdownGracePeriodSeconds": 20}]}),
+                90,
+            ),
+        ] {
+            assert_eq!(seconds(config.clone()), expected, "{config}");
+        }
+        const { assert!(STOP >= STOP_SECONDS + SYSTEMD_STOP) };
+    }
+
+    #[test]
+    fn machines_that_power_off_are_waited_for_and_others_are_cut_with_the_reason() {
+        let ends = |limit| Ends {
+            grace: 45,
+            limit: Duration::from_secs(limit),
+            silent: Duration::ZERO,
+        };
+        let names = || vec!["cp1".to_owned(), "w1".to_owned()];
+        let interrupt = Interrupt::default();
+        interrupt.request();
+        let mut said = Vec::new();
+        let mut looks = 0;
+        let cut = ends(600).wait(
+            &interrupt,
+            || {
+                looks += 1;
+                names().split_off((looks / 3).min(2))
+            },
+            |text| said.push(text.to_owned()),
+        );
+        assert_eq!(cut, None);
+        let why = "to power off: the kubelet ends pods for up to 45 s";
+        assert_eq!(said, [format!("cp1, w1 {why}"), format!("w1 {why}")]);
+        let cut = ends(0).wait(&interrupt, names, |_| {}).unwrap();
+        assert!(
+            cut.starts_with("the power of cp1, w1 is cut: still running 0 s"),
+            "{cut}"
+        );
+        // The second signal.
+        interrupt.request();
+        let cut = ends(600).wait(&interrupt, names, |_| {}).unwrap();
+        assert_eq!(cut, "the power of cp1, w1 is cut: another signal");
+        // A machine ended by itself: no signal came before.
+        let interrupt = Interrupt::default();
+        let cut = ends(600).wait(
+            &interrupt,
+            || {
+                interrupt.request();
+                names()
+            },
+            |_| {},
+        );
+        assert!(cut.is_some());
+    }
 
     #[test]
     fn ready_nodes_are_found_by_their_condition() {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,8 +22,10 @@ pub struct Interrupt(Arc<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    requested: AtomicBool,
+    requests: AtomicUsize,
     guards: AtomicUsize,
+    /// Seconds that the guarded work may take to end in order; 0 for the usual time.
+    patience: AtomicU64,
     unfinished: Mutex<BTreeSet<PathBuf>>,
 }
 
@@ -31,12 +33,30 @@ impl Interrupt {
     /// Whether the user has requested an interrupt.
     #[must_use]
     pub fn requested(&self) -> bool {
-        self.0.requested.load(Ordering::SeqCst)
+        self.requests() > 0
+    }
+
+    /// How often it was requested. The second request is for an end without order.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.0.requests.load(Ordering::SeqCst)
     }
 
     /// Requests an interrupt; called on a signal.
     pub fn request(&self) {
-        self.0.requested.store(true, Ordering::SeqCst);
+        self.0.requests.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Says that the guarded work may take so long to end in order. After another request it has a moment.
+    pub fn allow(&self, time: Duration) {
+        self.0.patience.store(time.as_secs(), Ordering::SeqCst);
+    }
+
+    /// How long guarded work may take to end in order, if it has said it.
+    #[must_use]
+    pub fn allowed(&self) -> Option<Duration> {
+        let seconds = self.0.patience.load(Ordering::SeqCst);
+        (seconds > 0).then(|| Duration::from_secs(seconds))
     }
 
     /// Begins work that must finish. The holder of the guard checks [`Interrupt::requested`] often.

@@ -190,4 +190,7 @@ pub(crate) struct DownArgs {
     /// Keep the machines' disks: the next `up` boots them again
     #[arg(long)]
     pub(crate) keep: bool,
+    /// Cut the machines' power: their pods and etcd are not ended first
+    #[arg(long)]
+    pub(crate) cut: bool,
 }
