@@ -19,14 +19,14 @@ use crate::address::{self, Subnet};
 use crate::config::{self, Arg, Config};
 use crate::discovery::{Pin, Token};
 use crate::host::Host;
-use crate::release::{EtcdFlags, Kubeadm};
+use crate::release::{EtcdFlags, Kubeadm, Version};
 use crate::report::{Mistake, Report};
 use crate::shared_keys::CertificateKey;
 use crate::source;
 use crate::types::argument;
 use crate::yaml::{Content, Node};
 use balancer::{Balancer, Server};
-pub use kubelet_image::{KubeletImage, skew};
+pub use kubelet_image::{KubeletImage, own_skew, skew};
 use translate::{Translation, translate};
 use words::{CNI, Document, Shape, WORDS};
 
@@ -45,6 +45,8 @@ pub const OF_CONTROL_PLANES: [&str; 6] = [
 pub struct Image {
     /// The version of Kubernetes, as `v1.36.3`.
     pub version: String,
+    /// Whether the node's kubelet is of this version: on a workstation nobody knows on which image an object will be.
+    pub has_kubelet: bool,
     /// Names of components to the full references of their images.
     pub images: BTreeMap<String, String>,
     /// Whether these are all of them: an object is also read where nobody knows on which image it will be.
@@ -260,8 +262,24 @@ fn kubeadm(
             kubeadm.version, own.version
         );
         report.refuse_at("version", at, message);
+    } else if let Err(message) = own_fits(translation, &kubeadm.version, image) {
+        report.refuse_at("version", at, message);
     }
     Some(kubeadm)
+}
+
+/// Whether the image's own kubelet works with the API servers of an object's cluster. A pinned kubelet is held against them once its
+/// image says its version.
+///
+/// # Errors
+/// The reason why not, and what works.
+fn own_fits(translation: &Translation, api_server: &Version, image: &Image) -> Result<(), String> {
+    let own = Version::parse(&image.version);
+    let own = own.filter(|_| image.has_kubelet && translation.kubelet_image.is_none());
+    match own {
+        Some(own) => own_skew(&own, api_server),
+        None => Ok(()),
+    }
 }
 
 /// flannel runs by an image that the node's image brings.

@@ -22,6 +22,7 @@ fn arguments(role: Role, text: &str, interfaces: &[&[&str]]) -> (String, Option<
     host.address = host.interfaces.first().map(|all| all[0]);
     let image = Image {
         version: "v1.36.3".to_owned(),
+        has_kubelet: false,
         images: std::iter::empty().collect(),
         known: false,
         kubelet: Map::new(),

@@ -62,6 +62,7 @@ fn image() -> Image {
     let etcd = ("etcd".to_owned(), "slipway.local/etcd:3.5.16-0".to_owned());
     Image {
         version: "v1.36.3".to_owned(),
+        has_kubelet: false,
         images: images.into_iter().chain([etcd]).collect(),
         known: false,
         kubelet: json!({"volumePluginDir": "/plugins"})
@@ -463,6 +464,67 @@ fn a_repository_of_the_objects_own_takes_any_version() {
     // `/usr` cannot be written.
     let manager = &files["/etc/kubernetes/manifests/kube-controller-manager.yaml"];
     assert!(manager.contains("path: /plugins\n"), "{manager}");
+}
+
+/// Another version than the image's is the API server's alone: the kubelet is the image's.
+#[test]
+fn a_version_that_is_older_than_the_images_kubelet_is_refused() {
+    let text = |version: &str, more: &str| {
+        format!(
+            "version = \"{version}\"\nimage-repository = \"r.example\"\n[node]\naddress = \"10.0.0.7\"\n{more}"
+        )
+    };
+    let found = |own: &str, text: &str, role: Role| {
+        let image = Image {
+            version: own.to_owned(),
+            has_kubelet: true,
+            ..image()
+        };
+        let report = read(text, &image, &host(), role).err();
+        let mistakes = report.into_iter().flat_map(|report| report.mistakes);
+        mistakes.map(|one| one.to_string()).collect::<Vec<_>>()
+    };
+    let none = [""; 0];
+    for (own, version) in [
+        ("v1.36.3", "v1.36.0"),
+        ("v1.34.9", "v1.36.3"),
+        ("v1.33.0", "v1.36.3"),
+    ] {
+        assert_eq!(found(own, &text(version, ""), Role::ControlPlane), none);
+    }
+    assert_eq!(
+        found("v1.36.3", &text("1.35.4", ""), Role::ControlPlane),
+        [
+            "version: the kubelet v1.36.3 is newer than the API server, v1.35.4; expected the same minor version or an older one; \
+          what works: an image, or kubelet.image, with a kubelet of 1.32 to 1.35, or API servers of 1.36 to 1.39 with this image \
+          (line 1, column 11)"
+        ]
+    );
+    let older = found("v1.32.9", &text("1.36.3", ""), Role::ControlPlane);
+    assert!(
+        older[0].contains("v1.32.9 is more than 3 minor versions older"),
+        "{older:?}"
+    );
+    // A worker's object says its cluster's version.
+    let worker = joining("").replace(
+        "endpoint",
+        "version = \"1.35.4\"\nimage-repository = \"r.example\"\nendpoint",
+    );
+    let worker = found("v1.36.3", &worker, Role::Worker);
+    assert!(
+        worker.iter().any(|one| one.contains("v1.36.3 is newer")),
+        "{worker:?}"
+    );
+    // The version of a pinned one is known once it is there, and nobody knows an object's image on a workstation.
+    let pinned = format!(
+        "[kubelet]\nimage = \"r.example/kubelet@sha256:{}\"\n",
+        "a1".repeat(32)
+    );
+    assert_eq!(
+        found("v1.36.3", &text("1.35.4", &pinned), Role::ControlPlane),
+        none
+    );
+    assert!(read(&text("1.35.4", ""), &image(), &host(), Role::ControlPlane).is_ok());
 }
 
 /// A pin, made of one digit.

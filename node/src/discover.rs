@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, ensure};
 use cluster::discovery::{ClusterInfo, cluster_info};
 use cluster::object::{Join, Object};
+use cluster::release::Version;
 
 use api::{Api, Trust};
 
@@ -13,6 +14,8 @@ use api::{Api, Trust};
 pub(crate) const INFO: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
 /// The configuration of its kubelets, for nodes and those that join.
 pub(crate) const KUBELET: &str = "/api/v1/namespaces/kube-system/configmaps/kubelet-config";
+/// The version of an API server.
+pub(crate) const VERSION: &str = "/version";
 
 /// What a worker needs of its cluster.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub(crate) struct Discovered {
     pub(crate) info: ClusterInfo,
     /// The configuration of all kubelets, YAML.
     pub(crate) kubelet: String,
+    /// The version of the API server; none if it does not say one.
+    pub(crate) version: Option<Version>,
 }
 
 /// Asks the control plane once, at the endpoint or else at the other servers that the object names; each request may take so long. The token goes to a server of the pinned authority alone.
@@ -73,8 +78,20 @@ fn discover_at(
     let kubelet = kubelet.context("the cluster has no map kube-system/kubelet-config")?;
     Ok(Discovered {
         kubelet: kubelet.to_owned(),
+        version: version(&api),
         info,
     })
+}
+
+/// Best effort: a cluster may have taken the right to ask for it away.
+fn version(api: &Api) -> Option<Version> {
+    match api.get(VERSION) {
+        Ok(answer) => Version::parse(answer?["gitVersion"].as_str()?),
+        Err(error) => {
+            tracing::warn!("the API server does not say its version: {error:#}");
+            None
+        }
+    }
 }
 
 fn info(api: &Api, join: &Join) -> Result<ClusterInfo> {

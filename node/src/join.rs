@@ -10,7 +10,8 @@ use anyhow::{Context, Result, anyhow, bail};
 use cluster::discovery::pinned;
 use cluster::kubeconfigs;
 use cluster::kubelet;
-use cluster::object::{Cni, Join, Object};
+use cluster::object::{Cni, Join, Object, own_skew};
+use cluster::release::Version;
 use cluster::static_pods::File;
 use image::kubelet::{BOOTSTRAP_KUBECONFIG, JOINED_CONFIG};
 use linux::atomic_file;
@@ -22,6 +23,7 @@ use crate::discover::{Discovered, discover};
 use crate::identity::{self, AUTHORITY};
 use crate::journal::Journal;
 use crate::object::Bootstrap;
+use crate::this_boot;
 use crate::waiting::{self, Limits, wait};
 
 /// How long one run waits for the control plane: less than systemd lets the kubelet's start take, with what comes before.
@@ -57,12 +59,29 @@ pub(crate) fn prepare(
             let endpoint = object.config.control_plane_url();
             tracing::info!("joining the cluster at {endpoint}: {reason}");
             let what = format!("the cluster at {endpoint}");
-            let found = wait(world, limits, &what, || discover(object, join, request))?;
+            let found = wait(world, limits, &what, || {
+                let found = discover(object, join, request)?;
+                fits(world, object, &found)?;
+                Ok(found)
+            })?;
             write(world, bootstrap, join, &found)?;
             waiting::done(world)?;
         }
     }
     own_files(world, bootstrap)
+}
+
+/// Refuses to join with a kubelet of the image that the control plane's version does not allow. A pinned one is held against it when it
+/// is fetched. It is waited for as the control plane is: an upgrade there makes it right.
+fn fits(world: &World, object: &Object, found: &Discovered) -> Result<()> {
+    let own = this_boot::manifest(world)?.kubernetes;
+    let own = own.and_then(|kubernetes| Version::parse(&kubernetes.version));
+    match (own, &found.version) {
+        (Some(own), Some(served)) if object.kubelet_image.is_none() => {
+            own_skew(&own, served).map_err(anyhow::Error::msg)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Writes what is this node's own, if it has changed.

@@ -147,6 +147,7 @@ fn image(world: &World) -> Result<Image> {
     });
     Ok(Image {
         version,
+        has_kubelet: true,
         images,
         known: true,
         kubelet: kubelet(),

@@ -22,7 +22,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
-use crate::discover::{INFO, KUBELET};
+use crate::discover::{INFO, KUBELET, VERSION};
 use crate::{apply, control_plane, object};
 
 /// A machine whose image brings Kubernetes, with this cluster object.
@@ -308,6 +308,7 @@ impl ControlPlane {
             (Some(KUBELET), token) if *token == allowed => {
                 Answer::Full(200, self.object(KUBELET).to_string())
             }
+            (Some(VERSION), _) => Answer::Full(200, json!({"gitVersion": "v1.36.3"}).to_string()),
             _ => status(403, "User \"system:anonymous\" cannot get this resource"),
         }
     }

@@ -101,6 +101,21 @@ pub fn skew(kubelet: &Version, api_server: &Version) -> Result<(), String> {
     Ok(())
 }
 
+/// As [`skew`] of the kubelet that an image brings: the error says which image or version works.
+///
+/// # Errors
+/// The reason why not, and what works.
+pub fn own_skew(kubelet: &Version, api_server: &Version) -> Result<(), String> {
+    skew(kubelet, api_server).map_err(|why| {
+        let ([major, newest, _], own) = (api_server.numbers, kubelet.minor());
+        let (oldest, last) = (newest.saturating_sub(OLDER), own + OLDER);
+        format!(
+            "{why}; what works: an image, or {FIELD}, with a kubelet of {major}.{oldest} to {major}.{newest}, or API servers of \
+             {major}.{own} to {major}.{last} with this image"
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

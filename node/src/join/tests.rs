@@ -10,7 +10,7 @@ use data_encoding::BASE64;
 use serde_json::json;
 
 use super::*;
-use crate::discover::{INFO, KUBELET};
+use crate::discover::{INFO, KUBELET, VERSION};
 use crate::journal;
 use crate::object;
 use crate::samples::{
@@ -91,7 +91,12 @@ fn a_worker_joins_by_a_pinned_authority_and_asks_nobody_once_it_has_its_certific
     let requests = serving_plane(plane);
     prepared(&world).unwrap();
     let get = |path: &str, token: bool| (format!("GET {path}"), token);
-    let expected = [get(INFO, false), get(INFO, false), get(KUBELET, true)];
+    let expected = [
+        get(INFO, false),
+        get(INFO, false),
+        get(KUBELET, true),
+        get(VERSION, true),
+    ];
     assert_eq!(seen(&requests), expected);
     for (path, mode) in FILES {
         let metadata = world.in_initrd(path).metadata().unwrap();
@@ -133,7 +138,7 @@ fn a_worker_joins_by_a_pinned_authority_and_asks_nobody_once_it_has_its_certific
     put(&world.in_initrd("/etc/kubernetes/kubelet.conf"), &without);
     prepared(&world).unwrap_or_else(|error| panic!("{error:#}"));
     assert!(world.in_initrd(BOOTSTRAP_KUBECONFIG).exists());
-    assert_eq!(seen(&requests).len(), 3);
+    assert_eq!(seen(&requests).len(), 4);
 }
 
 /// The endpoint's control plane is gone, and the object names another one.
@@ -155,7 +160,7 @@ fn a_worker_joins_by_another_server_of_its_object_where_the_endpoint_does_not_an
     put(&world.in_initrd(image::paths::CLUSTER), &object);
     let requests = serving_plane(plane);
     prepared(&world).unwrap();
-    assert_eq!(seen(&requests).len(), 3);
+    assert_eq!(seen(&requests).len(), 4);
     assert!(read(&world, BOOTSTRAP_KUBECONFIG).contains(TOKEN));
 }
 
@@ -194,7 +199,8 @@ fn refuse((wrong, answer, expected): Case<'_>) {
     let seen = seen(&requests);
     assert!(!seen.is_empty(), "{expected}");
     for (line, token) in seen {
-        assert_eq!(line.contains(KUBELET), token, "{expected}: {line}");
+        let is_last = line.contains(KUBELET) || line.contains(VERSION);
+        assert_eq!(is_last, token, "{expected}: {line}");
     }
 }
 
@@ -245,6 +251,35 @@ fn a_cluster_that_is_not_proven_is_named_and_nothing_is_written() {
         ),
     ];
     cases.into_iter().for_each(refuse);
+}
+
+/// The image's kubelet is 1.36.3.
+#[test]
+fn a_kubelet_that_the_control_planes_version_does_not_allow_does_not_join() {
+    let version = |text: &str| (VERSION, 200, json!({"gitVersion": text}).to_string());
+    for (served, expected) in [
+        (
+            "v1.35.2",
+            "the kubelet v1.36.3 is newer than the API server, v1.35.2",
+        ),
+        ("v1.40.0", "more than 3 minor versions older"),
+    ] {
+        refuse((None, Some(version(served)), expected));
+    }
+    // An upgraded control plane, one that says nothing, and one that forbids to ask.
+    for (status, body) in [
+        (200, json!({"gitVersion": "v1.39.1"}).to_string()),
+        (200, json!({}).to_string()),
+        (403, String::new()),
+    ] {
+        let (object, _requests) = serving(move |_, request, _| {
+            let asked = request.line.contains(VERSION);
+            asked.then(|| Answer::Full(status, body.clone()))
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let world = worker(folder.path(), &object);
+        prepared(&world).unwrap_or_else(|error| panic!("{error:#}"));
+    }
 }
 
 #[test]
@@ -348,7 +383,7 @@ fn a_control_plane_that_is_late_slow_or_cut_is_waited_for() {
     });
     let world = worker(folder.path(), &object);
     prepared(&world).unwrap_or_else(|error| panic!("{error:#}"));
-    assert_eq!(seen(&requests).len(), 7);
+    assert_eq!(seen(&requests).len(), 8);
     assert!(!world.in_run(image::paths::RUN_CLUSTER).exists());
     assert!(FILES.iter().all(|(path, _)| world.in_initrd(path).exists()));
 }

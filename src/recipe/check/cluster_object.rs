@@ -62,6 +62,7 @@ pub(super) fn mistakes(
     }
     let image = Image {
         version: version(own, kubernetes),
+        has_kubelet: kubernetes.is_some(),
         images: images.cloned().unwrap_or_default(),
         known: images.is_some(),
         ..Image::default()
