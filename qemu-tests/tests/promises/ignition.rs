@@ -28,6 +28,9 @@ pub(crate) fn probes() -> Value {
             "name": "probe",
             "groups": ["systemd-journal"],
             "sshAuthorizedKeys": [KEY],
+        }, {
+            "name": CONSOLE_USER,
+            "passwordHash": CONSOLE_HASH,
         }]},
         "storage": {
             "directories": [{ "path": "/var/lib/probe", "mode": 0o750 }],
@@ -60,6 +63,13 @@ pub(crate) fn probes() -> Value {
         ]},
     })
 }
+
+/// A user who logs in on a console.
+pub(crate) const CONSOLE_USER: &str = "console";
+/// The password.
+pub(crate) const CONSOLE_PASSWORD: &str = "probe-password";
+/// Its hash, by `openssl passwd -6`.
+const CONSOLE_HASH: &str = "$6$slipway$ssnk.Eo/8aC1nc8pFd8yLCup1SDmiCBOuBwzep8QolzJo.WsR4z2lwJzVCwvb3v/L99X9L4pGtg2G3ObC3/ei.";
 
 const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ0eA5mT5bq0Rk3aG9iW0p1vJ5p4c4l8h6r0cYv2b3dK probe";

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use qemu_tests::disk_content::boot_entries;
 use qemu_tests::lab::Lab;
-use qemu_tests::running::HEALTH;
+use qemu_tests::running::{HEALTH, Running};
 use qemu_tests::timeouts;
 use serde_json::Value;
 use slipway::vm::channel::Waited;
 
-use crate::ignition::probes;
+use crate::ignition::{CONSOLE_PASSWORD, CONSOLE_USER, probes};
 
 /// The kubelet is READY, etcd answers `health`, and its log is on the etcd disk's file system.
 pub(crate) fn etcd_is_healthy_with_its_data_on_the_etcd_disk(lab: &mut Lab) -> Result<()> {
@@ -82,7 +82,36 @@ const SCREEN: &str = "head -c 80 /dev/vcs1; echo; hostname";
 /// The most memory that the page may have at rest, in KiB.
 const PAGE_MEMORY: u64 = 24 << 10;
 
-/// Serial line and screen have the status that the command prints. With a login prompt the serial line has no page, even if
+/// A command for the shell of a console, whose answer is not in the command itself.
+const ASK_SHELL: &str = "echo \"$(id -un) has $((6 * 7))\"\r";
+
+/// Logs in at the prompt on the console with a user of the config, asks the shell, and logs out, until the prompt is there again.
+fn log_in(node: &Running, prompt: &str) -> Result<()> {
+    let console = node.vm.console();
+    console.say(format!("{CONSOLE_USER}\r").as_bytes())?;
+    node.wait_console(&["Password: "], timeouts::QUESTION)?;
+    console.say(format!("{CONSOLE_PASSWORD}\r").as_bytes())?;
+    // What is typed before the shell reads is kept by the terminal; login drops what came before the password.
+    let welcome = format!("{CONSOLE_USER}@");
+    let shell = |text: &str| (text.contains(&welcome) || text.contains("\n$ ")).then_some(());
+    let found = console.wait(timeouts::QUESTION, shell);
+    ensure!(found == Waited::Found(()), "no shell: {found:?}");
+    console.say(ASK_SHELL.as_bytes())?;
+    node.wait_console(&[&format!("{CONSOLE_USER} has 42")], timeouts::QUESTION)?;
+    let prompts = |text: &str| text.matches(prompt).count();
+    let before = prompts(&console.text());
+    console.say(b"exit\r")?;
+    let again = |text: &str| (prompts(text) > before).then_some(());
+    let found = console.wait(timeouts::QUESTION, again);
+    ensure!(
+        found == Waited::Found(()),
+        "no prompt after the shell: {found:?}"
+    );
+    Ok(())
+}
+
+/// Serial line and screen have the status that the command prints. At a login prompt a user of the config gets a shell by his
+/// password. With a prompt the serial line has no page, even if
 /// the unit starts anew, and without one it has the page again. The unit needs no more memory than is promised.
 pub(crate) fn the_consoles_show_the_status_unless_they_ask_for_a_login(
     lab: &mut Lab,
@@ -103,7 +132,9 @@ pub(crate) fn the_consoles_show_the_status_unless_they_ask_for_a_login(
 
     let pages = || node.vm.console().text().matches(PAGE).count();
     node.run("systemctl start serial-getty@ttyS0.service")?;
-    node.wait_console(&[" login: "], timeouts::QUESTION)?;
+    let prompt = format!("{name} login: ");
+    node.wait_console(&[&prompt], timeouts::QUESTION)?;
+    log_in(node, &prompt)?;
     let before = pages();
     node.run("systemctl restart slipway-console.service; sleep 15")?;
     ensure!(
