@@ -31,9 +31,8 @@ pub(crate) fn interruptible(
     handled.recv().ok();
     let thread = std::thread::Builder::new();
     let worker = thread.name("work".to_owned()).spawn(move || {
-        let result = work();
-        events.send(Event::Done).ok();
-        result
+        let _ended = Ended(events);
+        work()
     })?;
     let mut deadline = None;
     loop {
@@ -71,6 +70,15 @@ pub(crate) fn interruptible(
     }
 }
 
+/// Tells that the work is over when it is dropped: where the work panics too, which would be waited for until a signal otherwise.
+struct Ended(mpsc::Sender<Event>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.send(Event::Done).ok();
+    }
+}
+
 /// An event that the main thread waits for.
 enum Event {
     Done,
@@ -100,4 +108,19 @@ fn wait_for_signals(events: &mpsc::Sender<Event>, ready: &mpsc::Sender<()>) -> R
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_panics_ends_the_program_with_its_words() {
+        let interrupt = Interrupt::default();
+        let error = interruptible(&interrupt, || panic!("on purpose")).unwrap();
+        assert_eq!(
+            error.unwrap_err().to_string(),
+            "slipway panicked (a bug in Slipway)"
+        );
+    }
 }

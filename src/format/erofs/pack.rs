@@ -145,6 +145,12 @@ fn plain(input: &[u8], mut at: usize, length: usize, packed: &mut Packed) -> usi
     at
 }
 
+/// The length to try next: in proportion, and not outside of what is known; none if the two are near enough. They may be neighbours: zstd
+/// has other parameters above 256 KiB, with which a byte more may take a block more.
+fn between(fits: usize, too_long: usize, proportion: usize) -> Option<usize> {
+    (too_long - fits > BLOCK / 8).then(|| proportion.clamp(fits + 1, too_long - 1))
+}
+
 /// Compresses as much of the input as a few tries find to fit into `room` bytes: gives its length.
 fn fill(
     zstd: &mut Zstd<'_>,
@@ -170,11 +176,10 @@ fn fill(
         } else {
             too_long = length;
         }
-        // In proportion, and not outside of what is known.
-        let next = length.saturating_mul(room - room / 128) / size.max(1);
-        length = next.clamp(fits + 1, too_long - 1).min(input.len());
-        if too_long - fits <= BLOCK / 8 {
-            break;
+        let proportion = length.saturating_mul(room - room / 128) / size.max(1);
+        match between(fits, too_long, proportion) {
+            Some(next) => length = next,
+            None => break,
         }
     }
     if fits == 0 {
@@ -184,4 +189,60 @@ fn fill(
         best.resize(room.max(fits), 0);
     }
     Ok(fits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words of a made-up language, of which `bits` of each byte cannot be foreseen.
+    fn text(seed: u64, bits: u32, length: usize) -> Vec<u8> {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        (0..length)
+            .map(|_| u8::try_from(next() >> 32 & ((1 << bits) - 1)).unwrap_or(0))
+            .collect()
+    }
+
+    #[test]
+    fn the_next_length_is_between_what_fits_and_what_does_not() {
+        for proportion in [0, 262_144, 262_145, 300_000, usize::MAX] {
+            assert_eq!(between(262_144, 262_145, proportion), None);
+            let next = between(262_144, 300_000, proportion).unwrap();
+            assert!(262_144 < next && next < 300_000, "{proportion}");
+        }
+    }
+
+    #[test]
+    fn zstd_stores_whatever_the_content_is() {
+        const CLUSTER: u32 = 65536;
+        for bits in 0..=8 {
+            let mut packer = Packer::new(Compression::Zstd(3), CLUSTER).unwrap().unwrap();
+            // A part is as long as the longest cluster's content, or ends anywhere.
+            for length in [MOST, 262_144, 262_145, 300_001, 4097, 1] {
+                let input = text(u64::from(bits) + 1, bits, length);
+                let packed = packer.pack(&input).unwrap();
+                let (mut at, mut data) = (0, packed.data.as_slice());
+                for extent in &packed.extents {
+                    let stored;
+                    (stored, data) = data.split_at(usize::from(extent.blocks) * BLOCK);
+                    let content = &input[at..at + extent.length as usize];
+                    at += content.len();
+                    if extent.plain {
+                        assert!(stored.starts_with(content));
+                        continue;
+                    }
+                    let begin = stored.iter().position(|byte| *byte != 0).unwrap();
+                    let whole = zstd::bulk::decompress(&stored[begin..], content.len());
+                    assert!(whole.unwrap() == content);
+                }
+                assert_eq!((at, data.len()), (input.len(), 0), "{bits} bits");
+            }
+        }
+    }
 }
