@@ -40,6 +40,7 @@ mod upgrade;
 mod verity;
 mod volumes;
 mod watchdog;
+mod words;
 mod workstation;
 
 use std::process::ExitCode;
@@ -116,6 +117,7 @@ const LONG: &[Promise] = promises![
     kube_proxy::services_are_reached_in_each_mode,
     pinned::a_pinned_kubelet_runs_in_place_of_the_images,
     shutdown::a_shutdown_waits_for_the_pods,
+    words::a_node_has_what_its_recipe_says,
     servers::servers_of_packages_answer_on_both_boots,
     plain::a_complete_boot_without_a_kubelet_is_blessed,
     plain::files_of_var_come_to_a_node_once,
