@@ -781,10 +781,13 @@ fn the_recipe_for_cluster_api_has_what_its_scripts_call() {
         .iter()
         .find(|entry| entry.path == file)
         .unwrap();
-    let condition = format!("ConditionPathExists={}\n", image::kubelet::JOINED_CONFIG);
-    match &found.kind {
-        FileKind::Content(text) => assert!(String::from_utf8_lossy(text).contains(&condition)),
-        other => panic!("{other:?}"),
+    // With a cluster object nobody but the kubelet's own preparation writes that file.
+    for path in [image::kubelet::JOINED_CONFIG, image::paths::CLUSTER] {
+        let condition = format!("ConditionPathExists=|{path}\n");
+        match &found.kind {
+            FileKind::Content(text) => assert!(String::from_utf8_lossy(text).contains(&condition)),
+            other => panic!("{other:?}"),
+        }
     }
     // A volume of Slipway's at /var/lib/etcd would not be empty, which kubeadm wants.
     assert_eq!(recipe.node.role, image::node::Role::Worker);
