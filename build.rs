@@ -148,13 +148,15 @@ fn build(glibc: &str) -> PathBuf {
 }
 
 /// Flags of the compiler for the embedded programs: static, and without the index of the unwinding tables, since they abort
-/// and nothing unwinds. Where Rust's linker is LLVM's, equal functions are there once, which saves a hundredth. The folders of this machine
-/// have other names in messages of panics, so that the same sources are the same image wherever they were compiled. The version of the C library,
-/// which no crate reads, makes Cargo link anew when the host's changes: it does not look at that archive.
+/// and nothing unwinds. Where Rust's linker is LLVM's, equal functions are there once, which saves a hundredth, and the
+/// tables themselves are dropped, which saves a tenth; the script's path is relative to the workspace, where Cargo runs the
+/// compiler, since a flag's text is part of each crate's hash. The folders of this machine have other names in messages of
+/// panics, so that the same sources are the same image wherever they were compiled. The version of the C library, which no
+/// crate reads, makes Cargo link anew when the host's changes: it does not look at that archive.
 fn flags(target: &str, root: &Path, glibc: &str) -> String {
     let mut flags = "-C target-feature=+crt-static -C relocation-model=static -C link-arg=-Wl,--no-eh-frame-hdr".to_owned();
     if target == "x86_64-unknown-linux-gnu" {
-        flags += " -C link-arg=-Wl,--icf=all";
+        flags += " -C link-arg=-Wl,--icf=all -C link-arg=-Wl,-T,build/no-unwinding.ld";
     }
     if !glibc.is_empty() {
         flags += &format!(" --cfg=glibc=\"{glibc}\"");
