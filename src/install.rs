@@ -27,6 +27,7 @@ mod certificates;
 mod dropped;
 mod first_boot;
 mod generated;
+mod shortcuts;
 
 // Floor: and in which order
 mod clean;

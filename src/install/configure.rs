@@ -7,9 +7,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::certificates;
 use super::database::{self, FOLDER, UNPACKING};
 use super::package::Unpacked;
+use super::{certificates, shortcuts};
 use crate::host::cache;
 use crate::host::sandbox::Sandbox;
 
@@ -103,7 +103,7 @@ impl<'a> Scripts<'a> {
                 fs::write(path, "")?;
             }
         }
-        certificates::aside(self.root, &self.sandbox, || {
+        let configure = || {
             let said = self
                 .sandbox
                 .command("dpkg")
@@ -113,6 +113,9 @@ impl<'a> Scripts<'a> {
                 .context("configuring the packages")?;
             tracing::debug!("dpkg: {}", String::from_utf8_lossy(&said));
             Ok(())
+        };
+        certificates::aside(self.root, &self.sandbox, || {
+            shortcuts::during(self.root, configure)
         })
     }
 }
