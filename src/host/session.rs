@@ -1,11 +1,12 @@
 //! Session: the context of one run of the program: the cache, its progress, and whether it was interrupted.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 
-use super::cache::Cache;
+use super::cache::{Cache, Scratch};
 use super::interrupt::Interrupt;
 use super::logins::{HostLogins, Surroundings};
 use super::progress::{Kind, Progress};
@@ -27,6 +28,7 @@ pub struct Session {
     /// The machine's own way to servers: credentials, and where the buckets are.
     pub site: fetch::Options,
     deferred: Deferred,
+    compiled: Arc<Mutex<Option<Scratch>>>,
 }
 
 type Work = Box<dyn FnOnce(&Session) -> Result<()> + Send>;
@@ -53,7 +55,35 @@ impl Session {
             logins: Arc::new(HostLogins::of(Surroundings::here())),
             site: fetch::Options::default(),
             deferred: Deferred::default(),
+            compiled: Arc::default(),
         }
+    }
+
+    /// A session with the user's cache in the same run: what this one has compiled serves it too.
+    ///
+    /// # Errors
+    /// The same as [`Cache::open`].
+    pub fn beside(&self, kind: Kind) -> Result<Self> {
+        Ok(Self {
+            compiled: Arc::clone(&self.compiled),
+            ..Self::open(kind)?
+        })
+    }
+
+    /// The folder of single compiled packages, which programs share that are compiled in one run; it goes with the last session of the
+    /// run. A compiler that finds a package there, by the hash of all its inputs, does not compile it again.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub fn compiled(&self) -> Result<PathBuf> {
+        let mut kept = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = &*kept {
+            return Ok(kept.path().to_owned());
+        }
+        let made = self.cache.scratch()?;
+        let path = made.path().to_owned();
+        *kept = Some(made);
+        Ok(path)
     }
 
     /// Puts work off until a step is made here: with results of other machines there may be none that needs it.

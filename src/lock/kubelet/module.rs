@@ -208,8 +208,8 @@ fn knows_coredns(content: Content, modules: Modules<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The program, and whether it came from the cache. Module and build caches (4 GB) are removed with the work folder, and
-/// until then serve the other program.
+/// The program, and whether it came from the cache. The modules (2 GB) are removed with the work folder, and until then serve the
+/// other program.
 fn compile(
     go: &Go,
     content: Content,

@@ -16,6 +16,8 @@ use crate::install::tools::Tools;
 
 /// Path of the work folder inside the sandbox.
 const WORK: &str = "/work";
+/// The compiled packages inside the sandbox.
+const COMPILED: &str = "/compiled";
 /// The folder of the modules in the cache.
 const MODULES: &str = "modules";
 /// Variables of the environment that select the source of modules, beside those of every step with a network.
@@ -40,11 +42,13 @@ struct Downloaded {
     dir: PathBuf,
 }
 
-/// A Go toolchain with a private folder for sources and caches.
+/// A Go toolchain with a private folder for sources and modules.
 pub(super) struct Go {
     tools: Tools,
     program: String,
     scratch: crate::host::cache::Scratch,
+    /// The compiled packages of this run.
+    compiled: PathBuf,
     /// Whether nothing may be fetched.
     no_network: bool,
 }
@@ -72,6 +76,7 @@ impl Go {
             tools,
             program,
             scratch,
+            compiled: session.compiled()?,
             no_network: session.offline,
         })
     }
@@ -191,8 +196,9 @@ impl Go {
             .sandbox()
             .bind(&self.folder(), WORK)
             .bind(self.scratch.path(), "/cache")
+            .bind(&self.compiled, COMPILED)
             .env("CGO_ENABLED", "0")
-            .env("GOCACHE", "/cache/build")
+            .env("GOCACHE", COMPILED)
             .env("GOENV", "off")
             // Garbage collection is a seventh of the compiler's work; with this much memory it can run less often.
             .env("GOGC", "400")
