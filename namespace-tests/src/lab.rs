@@ -57,7 +57,7 @@ pub struct Lab {
     scratch: Scratch,
     session: Session,
     nodes: usize,
-    _settings: HostSettings,
+    _settings: Option<HostSettings>,
 }
 
 impl Lab {
@@ -66,6 +66,16 @@ impl Lab {
     /// # Errors
     /// If a build step fails, or this host cannot run nodes in namespaces.
     pub fn open(recipe: &str) -> Result<Self> {
+        Self::with(recipe, "logs", Some(HostSettings::keep()?))
+    }
+
+    /// The same in one of several processes that have labs: the one that started them puts the settings of this host back. Its nodes'
+    /// logs are in the folder `name` of all logs.
+    pub(crate) fn beside_others(recipe: &str, name: &str) -> Result<Self> {
+        Self::with(recipe, &format!("logs/{name}"), None)
+    }
+
+    fn with(recipe: &str, logs: &str, settings: Option<HostSettings>) -> Result<Self> {
         own_mounts()?;
         let folder = workspace()?.join("target/namespace-tests");
         fs::create_dir_all(&folder)?;
@@ -83,11 +93,11 @@ impl Lab {
         let scratch = session.cache.scratch()?;
         let mount = scratch.path().join("hub");
         fs::create_dir(&mount).context("making the hub's folder")?;
-        let settings = HostSettings::keep()?;
+        let values = settings.as_ref().map(HostSettings::values);
         Ok(Self {
-            hub: Hub::new(&image.tree, &mount, settings.values())?,
+            hub: Hub::new(&image.tree, &mount, values.unwrap_or_default())?,
             image,
-            logs: folder.join("logs"),
+            logs: folder.join(logs),
             scratch,
             session,
             nodes: 0,

@@ -1,12 +1,28 @@
-//! Runs the tests one after the other, selected by name as libtest does.
+//! Runs the tests, selected by name as libtest does, three side by side: a test waits for two thirds of its time. Each one is
+//! a process of its own.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::ExitCode;
+use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::Instant;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, ensure};
 
+use crate::host_settings::HostSettings;
 use crate::lab::Lab;
+
+/// Before the name of the only test that a process of its own runs.
+const ONE: &str = "--one";
+/// Makes the image that all tests share.
+const PREPARE: &str = "--prepare";
+/// Puts the settings of this host back once its input ends.
+const GUARD: &str = "--guard";
+/// How many tests run side by side, as libtest has it.
+const THREADS: &str = "--test-threads=";
+/// The same, unless somebody says so.
+const SIDE_BY_SIDE: usize = 3;
 
 /// A test.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +37,12 @@ pub struct Test {
 /// (alone) and `--include-ignored` (too) run, as with libtest's ignored tests.
 pub fn main(recipe: &str, tests: &[Test], long: &[Test]) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [ONE, name] => return one(recipe, tests.iter().chain(long), name),
+        [PREPARE] => return ended(Lab::beside_others(recipe, "prepare").map(drop)),
+        [GUARD] => return ended(guard()),
+        _ => {}
+    }
     let has = |flag: &str| arguments.iter().any(|argument| argument == flag);
     let names: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();
     let selected = |test: &&Test| {
@@ -42,7 +64,9 @@ pub fn main(recipe: &str, tests: &[Test], long: &[Test]) -> ExitCode {
         print("test result: ok. 0 passed; 0 failed\n");
         return ExitCode::SUCCESS;
     }
-    match run(recipe, &wanted) {
+    let threads = arguments.iter().find_map(|a| a.strip_prefix(THREADS));
+    let threads = threads.and_then(|number| number.parse().ok());
+    match run(&wanted, threads.unwrap_or(SIDE_BY_SIDE)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -52,27 +76,48 @@ pub fn main(recipe: &str, tests: &[Test], long: &[Test]) -> ExitCode {
     }
 }
 
-fn run(recipe: &str, wanted: &[&Test]) -> Result<bool> {
+fn run(wanted: &[&Test], threads: usize) -> Result<bool> {
     let begin = Instant::now();
-    let mut lab = Lab::open(recipe)?;
+    let _guard = Guard::start()?;
+    // A single one makes it itself.
+    if wanted.len() > 1 {
+        let prepared = this(&[PREPARE])?.status().context("making the image")?;
+        ensure!(prepared.success(), "the image is not made");
+    }
     print(&format!(
         "\nrunning {} tests on nodes in namespaces\n",
         wanted.len()
     ));
-    let mut failed = Vec::new();
-    for test in wanted {
-        let since = Instant::now();
-        let proven = catch_unwind(AssertUnwindSafe(|| (test.prove)(&mut lab)))
-            .unwrap_or_else(|panic| Err(anyhow!("it panicked: {}", text(&*panic))));
-        let word = if proven.is_ok() { "ok" } else { "FAILED" };
-        let seconds = since.elapsed().as_secs_f64();
-        print(&format!("test {} ... {word} ({seconds:.1} s)\n", test.name));
-        if let Err(error) = proven {
-            let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
-            print(&format!("\n{}\n\n", chain.join("\n  because ")));
-            failed.push(test.name);
+    let left = Mutex::new(wanted.iter());
+    let failed = Mutex::new(Vec::new());
+    let next = || lock(&left).next().copied();
+    thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                while let Some(test) = next() {
+                    let since = Instant::now();
+                    let status = this(&[ONE, test.name])
+                        .and_then(|mut test| test.status().context("starting it"));
+                    let proven = status.as_ref().is_ok_and(|status| status.success());
+                    let word = if proven { "ok" } else { "FAILED" };
+                    let seconds = since.elapsed().as_secs_f64();
+                    let reason = match &status {
+                        Ok(status) if proven || status.code() == Some(1) => String::new(),
+                        Ok(status) => format!(", {status}"),
+                        Err(error) => format!(", {error:#}"),
+                    };
+                    let name = test.name;
+                    print(&format!(
+                        "test {name} ... {word} ({seconds:.1} s{reason})\n"
+                    ));
+                    if !proven {
+                        lock(&failed).push(name);
+                    }
+                }
+            });
         }
-    }
+    });
+    let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     print(&format!(
         "\ntest result: {}. {} passed; {} failed; finished in {:.1} s\n\n",
         if failed.is_empty() { "ok" } else { "FAILED" },
@@ -86,11 +131,70 @@ fn run(recipe: &str, wanted: &[&Test]) -> Result<bool> {
     Ok(failed.is_empty())
 }
 
-fn text(panic: &(dyn std::any::Any + Send)) -> &str {
-    let fixed = panic.downcast_ref::<&str>().copied();
-    fixed
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("without a message")
+/// The test of this name.
+fn one<'a>(recipe: &str, mut tests: impl Iterator<Item = &'a Test>, name: &str) -> ExitCode {
+    ended((|| {
+        let test = tests.find(|test| test.name == name);
+        let test = test.with_context(|| format!("there is no test {name}"))?;
+        (test.prove)(&mut Lab::beside_others(recipe, test.name)?)
+            .with_context(|| format!("{name} failed"))
+    })())
+}
+
+/// Prints an error with all that it has to say.
+fn ended(result: Result<()>) -> ExitCode {
+    let Err(error) = result else {
+        return ExitCode::SUCCESS;
+    };
+    let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
+    // In one piece: another test may print at the same time.
+    print(&format!("\n{}\n\n", chain.join("\n  because ")));
+    ExitCode::FAILURE
+}
+
+/// The process that puts the settings of this host back, whatever ends this one.
+struct Guard(Child);
+
+impl Guard {
+    fn start() -> Result<Self> {
+        // A Ctrl-C is for the group of the tests.
+        let mut guard = this(&[GUARD])?;
+        let guard = guard.stdin(Stdio::piped()).process_group(0).spawn();
+        Ok(Self(guard.context("keeping the settings of this host")?))
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        if let Err(error) = self.0.wait() {
+            print(&format!("waiting for the settings of this host: {error}\n"));
+        }
+    }
+}
+
+fn guard() -> Result<()> {
+    let settings = HostSettings::keep()?;
+    let mut nothing = Vec::new();
+    std::io::stdin().read_to_end(&mut nothing)?;
+    drop(settings);
+    Ok(())
+}
+
+/// This program with other arguments.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "it starts itself, on the host and not in a sandbox"
+)]
+fn this(arguments: &[&str]) -> Result<Command> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null());
+    Ok(command)
+}
+
+fn lock<T>(of: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Progress: to stderr, which is shown as it comes.
