@@ -1,8 +1,9 @@
 //! `csr`: requests of kubelets for serving certificates that nobody has decided over, and approving one; `csr-approve`, which a
-//! timer runs, approves those that are right.
+//! unit runs, approves those that are right as they come.
 
 use std::io::Write as _;
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -13,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::administrator;
 use crate::object::{self, Bootstrap};
-use crate::serving_requests::{Pending, approve, approve_all, pending};
+use crate::serving_requests::{Pending, approve, approve_all, pending, wait_for_another};
 use api::{Api, is_temporary};
 
 /// The command's name.
@@ -23,8 +24,14 @@ pub(crate) const DESCRIPTION: &str = "[--json | approve NAME [--dry-run]]: kubel
                                       control plane, and which of them are right";
 /// The field of the kubelet's configuration by which it requests a serving certificate.
 const BOOTSTRAP: &str = "serverTLSBootstrap";
-/// How long a request to the API server may take: the next run is soon.
+/// How long a request to the API server may take: the next one is soon.
 const REQUEST: Duration = Duration::from_secs(10);
+/// How long the API server is asked for new requests, before all are looked at again: what was left may be right by then.
+const WATCH: Duration = Duration::from_secs(30);
+/// The same after a look that left a request for the first time: its Node may get its addresses at any moment.
+const SOON: Duration = Duration::from_secs(3);
+/// The time to the next look after one that failed.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// Runs the command with its options; none for others.
 pub(crate) fn command(program: &str, options: &[&str]) -> Option<ExitCode> {
@@ -54,26 +61,55 @@ pub(crate) fn command(program: &str, options: &[&str]) -> Option<ExitCode> {
     })
 }
 
-/// Approves the requests that are right, on a control plane whose object asks kubelets for them.
+/// Approves the requests that are right as they come, on a control plane whose object asks kubelets for them. Returns at
+/// once on another node.
 ///
 /// # Errors
-/// A mistake in the object, and what the API server refuses for good. One that does not answer is none: the next run is soon.
+/// A mistake in the object, and what the API server refuses for good. One that does not answer is asked again.
 pub(crate) fn run(world: &World) -> Result<()> {
-    let Some(bootstrap) = object::read(world, Duration::ZERO)? else {
+    let mut said = None;
+    while let Some(bootstrap) = asking(world)? {
+        let api = administrator::api(world, &bootstrap)?.within(REQUEST);
+        let followed = follow(world, &api, config(&bootstrap));
+        let Err(error) = followed else {
+            said = None;
+            continue;
+        };
+        if !is_temporary(&error) {
+            return Err(error);
+        }
+        let line = format!("requests of kubelets wait: {error:#}");
+        if said.as_ref() != Some(&line) {
+            tracing::warn!("{line}");
+        }
+        said = Some(line);
+        thread::sleep(RETRY);
+    }
+    Ok(())
+}
+
+/// The object, if it asks kubelets for requests and this node is a control plane.
+fn asking(world: &World) -> Result<Option<Bootstrap>> {
+    let bootstrap = object::read(world, Duration::ZERO)?;
+    Ok(bootstrap.filter(|bootstrap| {
+        bootstrap.object.join.is_none() && config(bootstrap).kubelet.value[BOOTSTRAP] == true
+    }))
+}
+
+/// Looks at all requests, and waits until there is another one, or for the time after which all are looked at again.
+fn follow(world: &World, api: &Api, config: &Config) -> Result<()> {
+    let look = approve_all(world, api, config, SystemTime::now())?;
+    let time = match look.leaves_more {
+        true => SOON,
+        false => WATCH,
+    };
+    let Err(error) = wait_for_another(api, &look.version, time) else {
         return Ok(());
     };
-    let config = config(&bootstrap);
-    if bootstrap.object.join.is_some() || config.kubelet.value[BOOTSTRAP] != true {
-        return Ok(());
-    }
-    let api = administrator::api(world, &bootstrap)?.within(REQUEST);
-    match approve_all(world, &api, config, SystemTime::now()) {
-        Err(error) if is_temporary(&error) => {
-            tracing::warn!("requests of kubelets wait: {error:#}");
-            Ok(())
-        }
-        result => result,
-    }
+    // The next look says what is wrong, if it is more than a connection that ended.
+    tracing::debug!("{error:#}");
+    thread::sleep(RETRY);
+    Ok(())
 }
 
 fn config(bootstrap: &Bootstrap) -> &Config {

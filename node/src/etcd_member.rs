@@ -22,8 +22,6 @@ pub(crate) const PODS: &str =
 const URL: &str = "kubeadm.kubernetes.io/etcd.advertise-client-urls";
 /// The certificate and key of the API server's client, below the folder of certificates.
 const CLIENT: &str = "apiserver-etcd-client";
-/// How long a request to a loaded control plane may take before its reason is told.
-pub(crate) const LONGEST: Duration = Duration::from_secs(20);
 /// How long a request may take: a member without a leader does not answer, and the next one is asked.
 const REQUEST: Duration = Duration::from_secs(10);
 /// The folder of etcd's data below its `data-dir`.

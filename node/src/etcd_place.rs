@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use cluster::address;
@@ -24,6 +25,9 @@ use api::Api;
 /// What somebody can do.
 const REMEDY: &str = "give it its volume back, name a control plane that has them (slipway-node etcd rejoin ADDRESS), or, if none has them \
                       any more, begin the cluster anew without them (slipway-node etcd begin-anew)";
+
+/// How long the API server of another control plane may take to answer. A busy one takes seconds.
+const ANSWER: Duration = Duration::from_secs(20);
 
 /// Whether this node's etcd had data, by the node's journal, that are not there any more.
 pub(crate) fn is_lost(world: &World, object: &Object, journal: &Journal) -> bool {
@@ -158,7 +162,7 @@ pub(crate) fn reach(world: &World, object: &Object) -> Result<Api> {
     for server in others(world, object) {
         let url = format!("https://{server}");
         let api = Api::new(&text, &url).with_context(|| format!("reading {}", file.display()))?;
-        let api = api.within(etcd_member::LONGEST);
+        let api = api.within(ANSWER);
         match api.healthy(SERVES) {
             Ok(()) => return Ok(api),
             Err(error) => last = error,
@@ -192,7 +196,7 @@ pub(crate) fn begin_anew(world: &World, object: &Object) -> Result<()> {
             &url,
         )?;
         ensure!(
-            api.within(etcd_member::LONGEST).healthy(SERVES).is_err(),
+            api.within(ANSWER).healthy(SERVES).is_err(),
             "{server} serves this cluster; nothing is changed: slipway-node etcd rejoin {server} makes this node a member of it again"
         );
     }
@@ -216,7 +220,7 @@ pub(crate) fn rejoin(world: &World, object: &Object, server: &Server) -> Result<
     let address = SocketAddr::new(address, server.port);
     let file = world.in_initrd(ADMIN_KUBECONFIG);
     let text = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-    let api = Api::new(&text, &format!("https://{server}"))?.within(etcd_member::LONGEST);
+    let api = Api::new(&text, &format!("https://{server}"))?.within(ANSWER);
     api.healthy(SERVES)
         .with_context(|| format!("{server} does not serve this cluster; nothing is changed"))?;
     balancer::remember(world, object, address)?;

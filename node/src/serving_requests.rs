@@ -3,6 +3,7 @@
 //! Nothing is denied: a request that is left may be right once its Node has its addresses, and an administrator may approve it.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
@@ -15,7 +16,7 @@ use linux::world::World;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use api::{Api, status};
+use api::{Api, Event, status};
 
 /// The requests of all signers.
 pub(crate) const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -54,14 +55,19 @@ impl Pending {
 /// # Errors
 /// If the API server does not answer, or refuses.
 pub(crate) fn pending(api: &Api, config: &Config) -> Result<Vec<Pending>> {
+    Ok(pending_since(api, config)?.0)
+}
+
+/// The same, and the version of the list.
+fn pending_since(api: &Api, config: &Config) -> Result<(Vec<Pending>, String)> {
     let mut all = Vec::new();
-    api.list(&format!("{REQUESTS}?{SERVING}"), |request| {
+    let version = api.list(&format!("{REQUESTS}?{SERVING}"), |request| {
         if is_pending(request) {
             all.push(request.clone());
         }
     })?;
     if all.is_empty() {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), version));
     }
     let mut cluster = Cluster::new(config);
     api.list(NODES, |node| cluster.add(node))?;
@@ -73,7 +79,7 @@ pub(crate) fn pending(api: &Api, config: &Config) -> Result<Vec<Pending>> {
         verdict: check(&object, &cluster),
         object,
     };
-    Ok(all.into_iter().map(judged).collect())
+    Ok((all.into_iter().map(judged).collect(), version))
 }
 
 /// Approves a request that is right, as it was checked. Returns whether this did: somebody else may have decided meanwhile.
@@ -117,6 +123,15 @@ pub(crate) fn approve(
     }
 }
 
+/// What one look found.
+#[derive(Debug)]
+pub(crate) struct Look {
+    /// The version of the list of requests.
+    pub(crate) version: String,
+    /// Whether a request is left for a reason for which it was not left before.
+    pub(crate) leaves_more: bool,
+}
+
 /// Approves each request that is right. The journal has each one that is approved, and of those that are left each reason once.
 ///
 /// # Errors
@@ -126,11 +141,13 @@ pub(crate) fn approve_all(
     api: &Api,
     config: &Config,
     now: SystemTime,
-) -> Result<()> {
+) -> Result<Look> {
     let known = left_before(world)?;
     let mut left = BTreeMap::new();
     let mut failed = None;
-    for request in pending(api, config)? {
+    let mut leaves_more = false;
+    let (all, version) = pending_since(api, config)?;
+    for request in all {
         let name = &request.name;
         let right = match &request.verdict {
             Ok(right) => right,
@@ -138,6 +155,7 @@ pub(crate) fn approve_all(
                 let reason = wrong.to_string();
                 if known.get(name) != Some(&reason) {
                     tracing::warn!("{name} is left: {reason}");
+                    leaves_more = true;
                 }
                 left.insert(name.clone(), reason);
                 continue;
@@ -162,7 +180,29 @@ pub(crate) fn approve_all(
         atomic_file::write(&file, &text, 0o600)
             .with_context(|| format!("writing {}", file.display()))?;
     }
-    failed.map_or(Ok(()), Err)
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(Look {
+            version,
+            leaves_more,
+        }),
+    }
+}
+
+/// Waits until somebody makes a request after this version of the list, as long as this at most.
+///
+/// # Errors
+/// If the API server does not answer, refuses, or no longer knows what happened after this version.
+pub(crate) fn wait_for_another(api: &Api, version: &str, time: std::time::Duration) -> Result<()> {
+    api.watch(
+        &format!("{REQUESTS}?{SERVING}"),
+        version,
+        time,
+        |event| match event {
+            Event::Kept(request) if is_pending(&request) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        },
+    )
 }
 
 /// The requests that were left by the run before, with the reasons. A file that is not read costs a line of the journal.

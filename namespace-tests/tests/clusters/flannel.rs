@@ -17,6 +17,8 @@ const SERVING: (&str, &str) = (
     "config = { cgroupDriver",
     "config = { serverTLSBootstrap = true, cgroupDriver",
 );
+/// Seconds from a request to its approval.
+const APPROVED: u64 = 10;
 const KUBECTL: &str = "kubectl --kubeconfig /etc/kubernetes/admin.conf";
 
 /// A control plane and a worker behind a router become Ready once flannel works on them. Pods on both reach each other through its
@@ -49,6 +51,7 @@ fn on_two_networks(lab: &mut Lab) -> Result<()> {
     for node in [&first, &second] {
         has_serving_certificate(&first, node)?;
     }
+    is_approved_at_once(&first, "w1")?;
     for node in ["cp1", "w1"] {
         let pod = pods::serving(node, "cat /etc/hostname; cat /sys/class/net/eth0/mtu");
         first.run(&format!("{KUBECTL} apply -f - <<'END'\n{pod}\nEND"))?;
@@ -87,8 +90,6 @@ fn has_serving_certificate(first: &Node, node: &Node) -> Result<()> {
         "{KUBECTL} get csr -o jsonpath='{{range .items[*]}}{{.spec.signerName}} {{.spec.username}}{{\"\\n\"}}{{end}}' | grep -x 'kubernetes.io/kubelet-serving system:node:{name}'"
     );
     first.wait_for("the kubelet's request", &requested, PODS)?;
-    // As its timer does within half a minute.
-    first.run("slipway-node csr-approve")?;
     let has = "test -e /var/lib/kubelet/pki/kubelet-server-current.pem";
     node.wait_for("the kubelet's certificate", has, PODS)?;
     let left = first.run("slipway-node csr --json")?;
@@ -97,6 +98,22 @@ fn has_serving_certificate(first: &Node, node: &Node) -> Result<()> {
     first
         .wait_for("the kubelet's server", &healthy, PODS)
         .map(drop)
+}
+
+/// The unit that approves watches the requests; the first control plane's own one waits until its timer starts that unit.
+fn is_approved_at_once(first: &Node, name: &str) -> Result<()> {
+    let fields =
+        "{.spec.signerName} {.metadata.creationTimestamp} {.status.conditions[0].lastUpdateTime}";
+    let requests = format!(
+        "get csr -o jsonpath='{{range .items[?(@.spec.username==\"system:node:{name}\")]}}{fields}{{\"\\n\"}}{{end}}'"
+    );
+    let seconds = first.run(&format!(
+        "read -r made approved < <({KUBECTL} {requests} | awk '/kubelet-serving/ {{print $2, $3; exit}}') &&
+echo $(( $(date -d \"$approved\" +%s) - $(date -d \"$made\" +%s) ))"
+    ))?;
+    let seconds: u64 = seconds.trim().parse().context(seconds)?;
+    ensure!(seconds <= APPROVED, "{name} was approved after {seconds} s");
+    Ok(())
 }
 
 /// What the kubelet is Ready by was written after flannel's own file, in this start of the node.

@@ -1,8 +1,11 @@
 //! Whole clusters on this host: the nodes of an image in namespaces, with the real Kubernetes.
 
+mod addons;
+mod balancer;
 mod control_plane;
 mod dual_stack;
 mod etcd_loss;
+mod expired;
 mod faults;
 mod flannel;
 mod join;
@@ -45,6 +48,9 @@ const LONG: &[Test] = tests![
     faults::a_cut_before_a_further_members_first_entry_begins_it_anew,
     faults::joins_that_are_cut_again_and_again_go_on,
     etcd_loss::a_lost_member_of_three_is_added_anew_and_begins_no_second_cluster,
+    addons::kinds_jobs_and_needs_are_waited_for_on_two_control_planes,
+    balancer::control_planes_use_it_and_a_worker_joins_without_an_endpoint,
+    expired::a_worker_whose_certificate_has_ended_joins_again,
     dual_stack::flannel_carries_both_ip_versions_between_networks,
 ];
 

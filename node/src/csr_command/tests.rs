@@ -105,3 +105,24 @@ fn requests_are_approved_only_where_the_object_asks_kubelets_for_them() {
     let error = approve_all(&world, &api, config(&bootstrap), SystemTime::now()).unwrap_err();
     assert!(is_temporary(&error), "{error:#}");
 }
+
+#[test]
+fn a_request_that_comes_while_the_unit_waits_is_approved_by_the_next_look() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, bootstrap) = node(folder.path());
+    let (api, kept, asked) = plane(vec![request("csr-1", "node1", &["node1"])]);
+    kept.lock().unwrap().coming = vec![
+        request("csr-2", "node2", &["node2"]),
+        request("csr-other", "node1", &["node2"]),
+    ];
+    for (approved, seconds) in [(1, 30), (1, 3), (2, 30)] {
+        follow(&world, &api, config(&bootstrap)).unwrap();
+        assert_eq!(kept.lock().unwrap().approved().len(), approved);
+        let all: Vec<String> = asked.try_iter().map(|request| request.line).collect();
+        let waits = all.iter().find(|line| line.contains("watch=true")).unwrap();
+        assert!(
+            waits.ends_with(&format!("timeoutSeconds={seconds}")),
+            "{waits}"
+        );
+    }
+}

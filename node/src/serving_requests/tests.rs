@@ -60,6 +60,8 @@ pub(crate) struct Kept {
     pub(crate) nodes: Vec<Value>,
     /// The requests with these numbers get these answers, and change nothing.
     pub(crate) faults: BTreeMap<usize, u16>,
+    /// They come while somebody waits, one in each wait.
+    pub(crate) coming: Vec<Value>,
     asked: usize,
 }
 
@@ -75,6 +77,13 @@ impl Kept {
         match (method, path) {
             ("GET", REQUESTS) => {
                 assert!(query.starts_with(SERVING), "{query}");
+                if query.contains("watch=true&resourceVersion=7&") {
+                    let new = self.coming.pop();
+                    let event = |object: &Value| json!({"type": "ADDED", "object": object});
+                    let line = new.as_ref().map(|new| format!("{}\n", event(new)));
+                    self.requests.extend(new);
+                    return (200, line.unwrap_or_default());
+                }
                 page(&self.requests, query)
             }
             ("GET", NODES) => page(&self.nodes, query),
@@ -129,7 +138,7 @@ fn page(all: &[Value], query: &str) -> (u16, String) {
     let items: Vec<&Value> = all.iter().skip(at).take(1).collect();
     (
         200,
-        json!({"metadata": {"continue": next}, "items": items}).to_string(),
+        json!({"metadata": {"continue": next, "resourceVersion": "7"}, "items": items}).to_string(),
     )
 }
 
@@ -139,6 +148,7 @@ pub(crate) fn plane(requests: Vec<Value>) -> (Api, Arc<Mutex<Kept>>, Receiver<Re
         requests,
         nodes: vec![node("node1", "10.0.0.8"), node("node2", "10.0.0.9")],
         faults: BTreeMap::new(),
+        coming: Vec::new(),
         asked: 0,
     }));
     let inner = Arc::clone(&kept);
