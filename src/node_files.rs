@@ -12,7 +12,7 @@ use image::kubelet::{
     ADMIN_KUBECONFIG, BALANCER_COMMAND, BALANCER_UNIT, CERTS_COMMAND, CERTS_TIMER, CERTS_UNIT,
     CLUSTER_UNIT, CONFIG, CREDENTIAL_PROVIDER_PROGRAMS, ELECTION_COMMAND, ELECTION_UNIT,
     ETCD_IMAGE, ETCD_POD, FOLDERS, INIT_UNITS, KUBECONFIG, PAUSE_IMAGE, REQUESTS_COMMAND,
-    REQUESTS_TIMER, REQUESTS_UNIT, ROUTES_COMMAND, ROUTES_UNIT, RUN_LOGIN_LIMIT, RUNTIME_SOCKET,
+    REQUESTS_UNIT, ROUTES_COMMAND, ROUTES_UNIT, RUN_LOGIN_LIMIT, RUNTIME_SOCKET,
     SHUTDOWN_CRITICAL_SECONDS, SHUTDOWN_GRACE_SECONDS, STATIC_PODS, UNIT,
 };
 use image::paths::{
@@ -165,13 +165,15 @@ pub fn entries(features: Features, contents: Contents<'_>) -> Vec<Entry> {
     entries
 }
 
-/// The units of the balancer of API servers, of etcd's election and of the pods' routes, which are enabled on each node.
+/// The units of the balancer of API servers, of etcd's election, of the pods' routes and of kubelets' requests, which are enabled on each
+/// node.
 fn enabled() -> Vec<Entry> {
     let wants = "/usr/lib/systemd/system/multi-user.target.wants";
     let units = [
         (BALANCER_UNIT, balancer()),
         (ELECTION_UNIT, election()),
         (ROUTES_UNIT, routes()),
+        (REQUESTS_UNIT, requests()),
     ];
     let files = units.into_iter().flat_map(|(name, text)| {
         let unit = format!("/usr/lib/systemd/system/{name}");
@@ -186,7 +188,7 @@ fn enabled() -> Vec<Entry> {
         .collect()
 }
 
-/// The units that a timer starts again and again, and the timers.
+/// The unit that a timer starts again and again, and the timer.
 fn timed() -> Vec<Entry> {
     let units = [
         (
@@ -197,22 +199,12 @@ fn timed() -> Vec<Entry> {
             CERTS_UNIT,
             certs(include_str!("node_files/slipway-certs.service")),
         ),
-        (
-            REQUESTS_TIMER,
-            requests(include_str!("node_files/slipway-requests.timer")),
-        ),
-        (
-            REQUESTS_UNIT,
-            requests(include_str!("node_files/slipway-requests.service")),
-        ),
     ];
     let files = units
         .map(|(name, text)| Entry::file(format!("/usr/lib/systemd/system/{name}"), 0o644, text));
-    let links = [CERTS_TIMER, REQUESTS_TIMER].map(|timer| {
-        let link = format!("/usr/lib/systemd/system/timers.target.wants/{timer}");
-        Entry::symlink(link, format!("../{timer}"))
-    });
-    files.into_iter().chain(links).collect()
+    let link = format!("/usr/lib/systemd/system/timers.target.wants/{CERTS_TIMER}");
+    let link = Entry::symlink(link, format!("../{CERTS_TIMER}"));
+    files.into_iter().chain([link]).collect()
 }
 
 /// The unit of the page on the consoles.
@@ -289,9 +281,10 @@ fn certs(text: &str) -> String {
         .replace("@COMMAND@", CERTS_COMMAND)
 }
 
-/// A unit of the approval of requests.
-fn requests(text: &str) -> String {
-    text.replace("@CLUSTER@", CLUSTER)
+/// The unit of the approval of requests.
+fn requests() -> String {
+    include_str!("node_files/slipway-requests.service")
+        .replace("@CLUSTER@", CLUSTER)
         .replace("@KUBECONFIG@", ADMIN_KUBECONFIG)
         .replace("@NODE_PROGRAM@", NODE_PROGRAM)
         .replace("@COMMAND@", REQUESTS_COMMAND)
@@ -318,8 +311,7 @@ mod tests {
             routes(),
             balancer(),
             certs(include_str!("node_files/slipway-certs.service")),
-            requests(include_str!("node_files/slipway-requests.service")),
-            requests(include_str!("node_files/slipway-requests.timer")),
+            requests(),
             metadata(),
         ];
         for unit in units.map(|text| text.replace("@system-service", "")) {

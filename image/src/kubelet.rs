@@ -256,8 +256,6 @@ pub const CERTS_TIMER: &str = "slipway-certs.timer";
 pub const CERTS_COMMAND: &str = "certs-renew";
 /// The unit that approves kubelets' requests for serving certificates, on control planes.
 pub const REQUESTS_UNIT: &str = "slipway-requests.service";
-/// What starts it again and again.
-pub const REQUESTS_TIMER: &str = "slipway-requests.timer";
 /// Its subcommand.
 pub const REQUESTS_COMMAND: &str = "csr-approve";
 /// The unit that completes the boot's timeline.

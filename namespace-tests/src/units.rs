@@ -104,7 +104,11 @@ pub(crate) fn upkeep() -> [Unit; 4] {
             ROUTES_COMMAND,
             Restart::OnFailure(Duration::from_secs(5)),
         ),
-        own("requests", REQUESTS_COMMAND, Restart::Every(half_a_minute)),
+        own(
+            "requests",
+            REQUESTS_COMMAND,
+            Restart::OnFailure(Duration::from_secs(5)),
+        ),
         own("certs", CERTS_COMMAND, daily),
     ]
 }

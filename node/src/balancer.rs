@@ -26,22 +26,29 @@ use tokio::time::sleep;
 
 use crate::control_plane::authority;
 use crate::object::Bootstrap;
+use cache::Kept;
 use checks::check_for_ever;
 use connections::accept;
 use record::Record;
 use shared::{Shared, Times, jittered};
 use sources::{Look, Sources};
 
-/// The API servers that the cluster gave last, or somebody named; none if there is no file, or one that cannot be used.
+/// The API servers that the cluster gave last, or somebody named, and then those that it gave before; none if there is no file, or one that
+/// cannot be used.
 pub(crate) fn remembered(world: &World, object: &Object) -> Vec<SocketAddr> {
+    let Kept { servers, former } = kept(world, object);
+    servers.into_iter().chain(former).collect()
+}
+
+fn kept(world: &World, object: &Object) -> Kept {
     let read = sources::of(world, object).map(|of| cache::read(world, &of));
     match read {
-        Some(Ok(servers)) => servers,
+        Some(Ok(kept)) => kept,
         Some(Err(error)) => {
             tracing::warn!("the list of API servers is not used: {error:#}");
-            Vec::new()
+            Kept::default()
         }
-        None => Vec::new(),
+        None => Kept::default(),
     }
 }
 
@@ -51,10 +58,10 @@ pub(crate) fn remembered(world: &World, object: &Object) -> Vec<SocketAddr> {
 /// If the cluster's authority is not known yet, or the file cannot be written.
 pub(crate) fn remember(world: &World, object: &Object, server: SocketAddr) -> Result<()> {
     let of = sources::of(world, object).context("the cluster has no authority yet")?;
-    let mut all = remembered(world, object);
-    if !all.contains(&server) {
-        all.push(server);
-        cache::write(world, &of, &all)?;
+    let mut kept = kept(world, object);
+    if !kept.servers.contains(&server) {
+        kept.servers.push(server);
+        cache::write(world, &of, &kept)?;
     }
     Ok(())
 }
@@ -119,7 +126,8 @@ pub(crate) async fn serve(
     }
 }
 
-/// Gives the list of addresses to the backends, and each address its checks.
+/// Gives the list of addresses to the backends, and each address its checks. Where all of them have failed, those count too that the cluster
+/// had before.
 fn take_list(
     shared: &Arc<Shared>,
     sources: &Sources,
@@ -127,7 +135,11 @@ fn take_list(
 ) {
     let listed = {
         let mut backends = shared.backends();
-        backends.replace(&sources.addresses(), sources.own);
+        let mut addresses = sources.addresses();
+        if backends.have_failed(&addresses) {
+            addresses.extend(sources.former());
+        }
+        backends.replace(&addresses, sources.own);
         backends.list()
     };
     checks.retain(|address, check| {

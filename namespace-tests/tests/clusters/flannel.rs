@@ -100,7 +100,7 @@ fn has_serving_certificate(first: &Node, node: &Node) -> Result<()> {
         .map(drop)
 }
 
-/// The unit that approves watches the requests; the first control plane's own one waits until its timer starts that unit.
+/// The unit that approves watches the requests; that of the first control plane waits until the bring-up starts that unit.
 fn is_approved_at_once(first: &Node, name: &str) -> Result<()> {
     let fields =
         "{.spec.signerName} {.metadata.creationTimestamp} {.status.conditions[0].lastUpdateTime}";

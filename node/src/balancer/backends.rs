@@ -88,6 +88,19 @@ impl Backends {
             .retain(|backend| listed(backend) || (well(backend) && !serves));
     }
 
+    /// Whether each of these has been asked and is not well.
+    pub(crate) fn have_failed(&self, addresses: &[SocketAddr]) -> bool {
+        let failed = |address: &SocketAddr| {
+            let mut all = self.all.iter();
+            all.any(|backend| {
+                let health = &backend.health;
+                let is_failure = matches!(health, Health::NotReady(_) | Health::Away(_));
+                backend.address == *address && is_failure
+            })
+        };
+        !addresses.is_empty() && addresses.iter().all(failed)
+    }
+
     /// The addresses in the order in which a connection tries them: those that are well, this node's own first, then the one with
     /// the fewest connections; at last those that failed, the one whose failure is the longest ago first. `random` decides between
     /// equals, so that the nodes of a cluster do not all ask the same API server.
@@ -273,6 +286,21 @@ mod tests {
         assert!(open.has_changed().is_ok());
         backends.checked(address(2), Health::NotReady("etcd".to_owned()), now);
         assert!(open.has_changed().is_err());
+    }
+
+    #[test]
+    fn servers_have_failed_once_each_was_asked_and_is_not_well() {
+        let mut backends = four();
+        let all = [1, 2].map(address);
+        let now = Instant::now();
+        assert!(!backends.have_failed(&[]) && !backends.have_failed(&all));
+        backends.checked(all[0], away(), now);
+        assert!(backends.have_failed(&all[..1]) && !backends.have_failed(&all));
+        backends.checked(all[1], Health::NotReady("etcd".to_owned()), now);
+        assert!(backends.have_failed(&all));
+        assert!(!backends.have_failed(&[all[0], address(9)]));
+        backends.checked(all[0], Health::Well, now);
+        assert!(!backends.have_failed(&all));
     }
 
     #[test]

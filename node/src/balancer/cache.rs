@@ -32,18 +32,30 @@ struct Cache {
     version: u32,
     #[serde(flatten)]
     of: Of,
-    servers: Vec<SocketAddr>,
+    #[serde(flatten)]
+    kept: Kept,
+}
+
+/// The addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Kept {
+    /// Those of the cluster's last list.
+    pub(crate) servers: Vec<SocketAddr>,
+    /// Those of the lists before it, the last ones first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) former: Vec<SocketAddr>,
 }
 
 /// The addresses that were kept for this cluster; none if there is no file.
 ///
 /// # Errors
 /// A file that is damaged, or of another cluster: it is not used, and the next list of the cluster replaces it.
-pub(crate) fn read(world: &World, of: &Of) -> Result<Vec<SocketAddr>> {
+pub(crate) fn read(world: &World, of: &Of) -> Result<Kept> {
     let file = world.in_initrd(FILE);
     let about = || format!("reading {FILE}");
     let Some(text) = atomic_file::read(&file).with_context(about)? else {
-        return Ok(Vec::new());
+        return Ok(Kept::default());
     };
     let cache: Cache = serde_json::from_slice(&text).with_context(about)?;
     let version = cache.version;
@@ -58,18 +70,18 @@ pub(crate) fn read(world: &World, of: &Of) -> Result<Vec<SocketAddr>> {
         of.cluster,
         of.authority
     );
-    Ok(cache.servers)
+    Ok(cache.kept)
 }
 
 /// Keeps the addresses; they are on the disk when this returns.
 ///
 /// # Errors
 /// Names the file.
-pub(crate) fn write(world: &World, of: &Of, servers: &[SocketAddr]) -> Result<()> {
+pub(crate) fn write(world: &World, of: &Of, kept: &Kept) -> Result<()> {
     let cache = Cache {
         version: VERSION,
         of: of.clone(),
-        servers: servers.to_vec(),
+        kept: kept.clone(),
     };
     folder(&world.in_initrd(FOLDER), 0o755)?;
     let text = serde_json::to_vec_pretty(&cache).context("writing the API servers as JSON")?;
@@ -96,10 +108,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let world = World::below(folder.path(), Clock::Real);
         let blue = of("blue", "ab12");
-        assert_eq!(read(&world, &blue).unwrap(), []);
-        let servers: Vec<SocketAddr> = ["10.0.0.5:6443", "[fd00::6]:6443"]
-            .map(|text| text.parse().unwrap())
-            .into();
+        assert_eq!(read(&world, &blue).unwrap(), Kept::default());
+        let all = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        let mut servers = Kept {
+            servers: all(&["10.0.0.5:6443", "[fd00::6]:6443"]),
+            former: all(&["10.0.0.4:6443"]),
+        };
         write(&world, &blue, &servers).unwrap();
         assert_eq!(read(&world, &blue).unwrap(), servers);
         for other in [of("red", "ab12"), of("blue", "cd34")] {
@@ -119,7 +133,11 @@ mod tests {
             let error = format!("{:#}", read(&world, &blue).unwrap_err());
             assert!(error.starts_with("reading /var/lib/slipway/"), "{error}");
         }
+        // A file of before there were former ones.
+        servers.former.clear();
         write(&world, &blue, &servers).unwrap();
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(!text.contains("former"), "{text}");
         assert_eq!(read(&world, &blue).unwrap(), servers);
     }
 }

@@ -14,12 +14,14 @@ use cluster::objects::API_SERVERS;
 use linux::atomic_file;
 use linux::world::{Clock, World};
 
-use super::cache::{self, Of};
+use super::cache::{self, Kept, Of};
 use super::endpoint_slice;
 use super::record::List;
 use crate::control_plane::{authority, hexadecimal};
 use crate::identity;
 
+/// How many API servers are remembered that the cluster's list has no more.
+const FORMER: usize = 8;
 /// How long a request may take: less than the time between two.
 const REQUEST: Duration = Duration::from_secs(10);
 
@@ -44,7 +46,7 @@ pub(super) struct Sources {
     /// This node's API server.
     pub(super) own: Option<SocketAddr>,
     resolved: BTreeMap<String, Vec<SocketAddr>>,
-    listed: Vec<SocketAddr>,
+    kept: Kept,
     pub(super) list: List,
     /// Lines of the log that were written, each once until it changes.
     said: BTreeSet<String>,
@@ -73,7 +75,7 @@ impl Sources {
                 .zip(port)
                 .map(|(address, port)| SocketAddr::new(address, port)),
             resolved: BTreeMap::new(),
-            listed: Vec::new(),
+            kept: Kept::default(),
             list: List::Object,
             said: BTreeSet::new(),
         };
@@ -93,9 +95,9 @@ impl Sources {
             return;
         };
         match cache::read(world, &of) {
-            Ok(servers) if servers.is_empty() => {}
-            Ok(servers) => {
-                self.listed = servers;
+            Ok(kept) if kept.servers.is_empty() => {}
+            Ok(kept) => {
+                self.kept = kept;
                 self.list = List::Cache;
             }
             Err(error) => tracing::warn!("the list of an earlier boot is not used: {error:#}"),
@@ -111,12 +113,18 @@ impl Sources {
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
         let known = self.resolved.values().flatten();
         let mut addresses = Vec::new();
-        for address in self.own.iter().chain(&self.listed).chain(known) {
+        for address in self.own.iter().chain(&self.kept.servers).chain(known) {
             if !addresses.contains(address) {
                 addresses.push(*address);
             }
         }
         addresses
+    }
+
+    /// Those that earlier lists of the cluster had. One that was stopped for a moment, for an update, is back before the next look at the
+    /// list: it is all that is left if the others are stopped in that time.
+    pub(super) fn former(&self) -> &[SocketAddr] {
+        &self.kept.former
     }
 
     pub(super) fn looker(&self) -> Looker {
@@ -141,10 +149,10 @@ impl Sources {
             Ok(Some(servers)) => {
                 let before = self.list;
                 self.list = List::Cluster;
-                if self.listed != servers || before != List::Cluster {
+                if self.kept.servers != servers || before != List::Cluster {
                     let all: Vec<String> = servers.iter().map(ToString::to_string).collect();
                     tracing::info!("API servers of the cluster: {}", all.join(", "));
-                    self.listed = servers;
+                    self.kept.replace(servers);
                     if let Err(reason) = self.keep(world) {
                         said.insert(format!("{reason:#}"));
                     }
@@ -164,7 +172,18 @@ impl Sources {
 
     fn keep(&self, world: &World) -> Result<()> {
         let of = self.of(world).context("the cluster has no authority yet")?;
-        cache::write(world, &of, &self.listed)
+        cache::write(world, &of, &self.kept)
+    }
+}
+
+impl Kept {
+    /// Takes another list of the cluster.
+    fn replace(&mut self, servers: Vec<SocketAddr>) {
+        let mut former = std::mem::replace(&mut self.servers, servers);
+        former.append(&mut self.former);
+        former.retain(|address| !self.servers.contains(address));
+        former.truncate(FORMER);
+        self.former = former;
     }
 }
 
@@ -214,5 +233,34 @@ impl Looker {
         let slice = slice.context("the cluster has no EndpointSlice of its API servers")?;
         let addresses = endpoint_slice::addresses(&slice);
         addresses.map(Some).map_err(|reason| anyhow!(reason))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_that_the_list_has_no_more_are_remembered_the_last_ones_first() {
+        let addresses = |lasts: &[u8]| -> Vec<SocketAddr> {
+            let address = |last: &u8| SocketAddr::from(([10, 0, 0, *last], 6443));
+            lasts.iter().map(address).collect()
+        };
+        let mut kept = Kept::default();
+        for (list, former) in [
+            (&[1, 2, 3][..], &[][..]),
+            (&[1, 2], &[3]),
+            (&[2], &[1, 3]),
+            (&[3], &[2, 1]),
+            (&[1, 2, 3], &[]),
+        ] {
+            kept.replace(addresses(list));
+            assert_eq!(kept.servers, addresses(list));
+            assert_eq!(kept.former, addresses(former), "{list:?}");
+        }
+        for number in 10..30 {
+            kept.replace(addresses(&[number]));
+        }
+        assert_eq!(kept.former, addresses(&[28, 27, 26, 25, 24, 23, 22, 21]));
     }
 }

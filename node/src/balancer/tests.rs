@@ -487,6 +487,16 @@ fn the_clusters_list_is_followed_kept_on_the_disk_and_never_emptied() {
             && running.healthy(gone) == Some(false)
             && running.record().list == List::Cluster
     });
+    // Those of the last list are gone too; one that it had no more is there again.
+    let former = tempfile::tempdir().unwrap();
+    let mut kept = kept;
+    kept["servers"] = json!([SocketAddr::from((address(5), planes.port))]);
+    kept["former"] = json!(servers(&[2]));
+    put(&former.path().join(&cache::FILE[1..]), &kept.to_string());
+    let running = planes.joined(former.path(), &[gone]);
+    until("the former server is used", || {
+        running.healthy(planes.server(2)) == Some(true)
+    });
     // Another cluster's file.
     let foreign = tempfile::tempdir().unwrap();
     put(
