@@ -41,7 +41,6 @@ pub(crate) fn a_node_has_what_its_recipe_says(lab: &mut Lab) -> Result<()> {
     let image = lab.builder().build("qemu-tests/words")?;
     let node = lab.node_of(&image.disk)?;
     let options = BootOptions {
-        etcd: false,
         image: Some(image.clone()),
         ..BootOptions::default()
     };
