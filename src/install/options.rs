@@ -21,7 +21,7 @@ pub struct Options {
     pub docs: bool,
     /// Keep messages of these locales, as `de_DE.UTF-8`.
     pub locales: Vec<String>,
-    /// Keep apt and dpkg with its database.
+    /// Keep dpkg with its database, and apt.
     pub package_manager: bool,
     /// The packages that the recipe names: all of their files are kept.
     pub named: Vec<String>,

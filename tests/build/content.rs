@@ -303,7 +303,7 @@ fn in_the_root(bench: &Bench) {
         "~ /etc/nsswitch.conf",
         "+ /etc/zone 14 B",
         "+ /etc/sysctl.d/90-recipe.conf 71 B",
-        "+ /etc/modprobe.d/recipe.conf 101 B",
+        "+ /etc/modprobe.d/zz-recipe.conf 101 B",
         "+ /etc/locale.conf 67 B",
         "~ /etc/localtime target",
         "~ /etc/passwd content",

@@ -46,7 +46,7 @@ pub(super) struct RawDebian {
     pub docs: Option<bool>,
     /// Locales whose translated messages are kept. `[locale] generate` makes a locale itself.
     pub locales: Vec<String>,
-    /// Keep apt and dpkg with its database. Default: false.
+    /// Keep dpkg with its database, and apt where `packages` names it. Default: false.
     pub package_manager: Option<bool>,
 }
 
@@ -100,7 +100,7 @@ pub struct Debian {
     pub docs: bool,
     /// Locales whose translated messages are kept.
     pub locales: Vec<String>,
-    /// Keep apt and dpkg with its database.
+    /// Keep dpkg with its database, and apt where `packages` names it.
     pub package_manager: bool,
 }
 

@@ -14,8 +14,9 @@ use crate::recipe::tree::{Node, Value};
 
 /// What modules-load.d(5) names beside the packages.
 pub(crate) const LOAD: &str = "/etc/modules-load.d/recipe.conf";
-/// What modprobe.d(5) says beside the packages.
-const MODPROBE: &str = "/etc/modprobe.d/recipe.conf";
+/// What modprobe.d(5) says beside the packages. modprobe joins the options of all files in the order of their names, and the kernel takes the
+/// last: systemd's `systemd.conf` has some of `bonding` and `dummy`.
+const MODPROBE: &str = "/etc/modprobe.d/zz-recipe.conf";
 
 /// The kernel, its modules and its command line.
 #[derive(Debug, Default, Deserialize, JsonSchema)]

@@ -43,7 +43,7 @@ fn words_about_modules_are_files_of_their_programs() {
     .unwrap();
     let load = "# `kernel.load` of the recipe. Made by the build.\nbr_netfilter\noverlay\n";
     assert_eq!(file(&recipe, "/etc/modules-load.d/recipe.conf"), load);
-    let text = file(&recipe, "/etc/modprobe.d/recipe.conf");
+    let text = file(&recipe, "/etc/modprobe.d/zz-recipe.conf");
     let options = "\noptions nvme_core io_timeout=60  multipath=N\nblacklist floppy\n";
     assert!(text.ends_with(options), "{text}");
 }
