@@ -220,16 +220,7 @@ impl Running {
         fs::read(self.folder.join("config.ign")).context("reading the node's config")
     }
 
-    /// Shuts a running node down as an administrator does: logind lets the kubelet end the pods before systemd ends the rest.
-    ///
-    /// # Errors
-    /// If it does not end in time.
-    pub fn shut_down(mut self) -> Result<()> {
-        self.run("(sleep 0.3; systemctl poweroff) >/dev/null 2>&1 &")?;
-        self.vm.wait_end(timeouts::SHUTDOWN)
-    }
-
-    /// Ends the node cleanly, whatever stage its boot has reached.
+    /// Shuts the node down cleanly, whatever stage its boot has reached.
     ///
     /// # Errors
     /// If it does not end in time.

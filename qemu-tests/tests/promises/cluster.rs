@@ -106,7 +106,7 @@ pub(crate) fn a_cluster_object_makes_a_ready_control_plane(lab: &mut Lab) -> Res
     expect(&running, RUNNING, "inside")?;
     timeline_to_ready(&running)?;
     expect(&running, AGAIN, "0 objects of the cluster were applied")?;
-    running.shut_down()?;
+    running.power_off()?;
 
     let running = lab.boot(&node, &options)?;
     wait_ready(&running).context("after a reboot")?;
