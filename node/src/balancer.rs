@@ -61,6 +61,7 @@ pub(crate) fn remember(world: &World, object: &Object, server: SocketAddr) -> Re
     let mut kept = kept(world, object);
     if !kept.servers.contains(&server) {
         kept.servers.push(server);
+        kept.former.retain(|former| *former != server);
         cache::write(world, &of, &kept)?;
     }
     Ok(())

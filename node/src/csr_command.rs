@@ -30,6 +30,8 @@ const REQUEST: Duration = Duration::from_secs(10);
 const WATCH: Duration = Duration::from_secs(30);
 /// The same after a look that left a request for the first time: its Node may get its addresses at any moment.
 const SOON: Duration = Duration::from_secs(3);
+/// The time between two looks: all nodes are read for each, however fast somebody makes requests.
+const PAUSE: Duration = Duration::from_millis(500);
 /// The time to the next look after one that failed.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -73,6 +75,7 @@ pub(crate) fn run(world: &World) -> Result<()> {
         let followed = follow(world, &api, config(&bootstrap));
         let Err(error) = followed else {
             said = None;
+            thread::sleep(PAUSE);
             continue;
         };
         if !is_temporary(&error) {
