@@ -46,7 +46,7 @@ const MERGE: &str = "application/merge-patch+json";
 /// The media type of JSON.
 const JSON: &str = "application/json";
 /// The owner of the fields that are applied.
-const MANAGER: &str = "slipway";
+pub const MANAGER: &str = "slipway";
 
 /// A client of one API server.
 #[derive(Debug)]

@@ -25,7 +25,7 @@ use crate::waiting::{Limits, wait_with};
 /// How often an addon is asked whether it is ready.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 /// Kinds that are never deleted: all that is inside, or on the volume, would go with them.
-const LEFT: [&str; 4] = [
+pub(crate) const LEFT: [&str; 4] = [
     "CustomResourceDefinition",
     "Namespace",
     "PersistentVolume",

@@ -1,5 +1,6 @@
 //! The objects of the cluster, applied in their order; what has not changed since is not sent again.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, SystemTime};
 
@@ -14,10 +15,11 @@ use linux::waiter::Waiter;
 use linux::world::World;
 use serde_json::Value;
 
+use crate::addons::LEFT;
 use crate::control_plane::{authority, hexadecimal};
 use crate::journal::Journal;
 use crate::object::Bootstrap;
-use api::{Api, is_temporary, path};
+use api::{Api, MANAGER, is_temporary, path};
 
 /// How long the API server may refuse an object that it takes later.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -52,7 +54,10 @@ impl Moment for Now<'_> {
     }
 }
 
-/// Applies what has changed since the journal's last entry. Returns how many objects were sent.
+/// Applies what has changed since the journal's last entry, and deletes what the object has no more. Returns how many objects were sent
+/// and deleted.
+///
+/// What another node applied (`takes_over`) is not deleted: its object may have had more than this node's.
 ///
 /// # Errors
 /// An object that the API server refuses for good, or for longer than two minutes.
@@ -61,15 +66,19 @@ pub(crate) fn run(
     api: &Api,
     bootstrap: &Bootstrap,
     journal: &mut Journal,
+    takes_over: bool,
 ) -> Result<usize> {
     let mut sent = 0;
+    let mut paths = BTreeSet::new();
     for value in objects(world, bootstrap)? {
         let path = path(&value);
         let name = value["metadata"]["name"].as_str().unwrap_or_default();
         let token = name.strip_prefix(TOKEN).map(str::to_owned);
-        if token.as_ref().is_some_and(|id| journal.tokens.contains(id)) {
+        let made = |id: &String| takes_over || journal.tokens.contains(id);
+        if token.as_ref().is_some_and(made) {
             continue;
         }
+        paths.insert(path.clone());
         let hash = hexadecimal(value.to_string().as_bytes());
         if journal.applied.get(&path) == Some(&hash) {
             continue;
@@ -85,10 +94,50 @@ pub(crate) fn run(
             None => drop(journal.applied.insert(path, hash)),
         }
     }
-    if sent > 0 {
+    let gone: Vec<String> = journal
+        .applied
+        .keys()
+        .filter(|path| !paths.contains(*path))
+        .cloned()
+        .collect();
+    for path in &gone {
+        match takes_over {
+            true => tracing::warn!(
+                "left {path}: another node applied it, and the object of this one does not have it"
+            ),
+            false => delete(world, api, path)?,
+        }
+        journal.applied.remove(path);
+    }
+    if sent + gone.len() > 0 || takes_over {
         journal.write(world)?;
     }
-    Ok(sent)
+    Ok(sent + gone.len())
+}
+
+/// Deletes an object that this program applied, unless its kind has contents of others, or nobody knows it as this program's any more.
+fn delete(world: &World, api: &Api, path: &str) -> Result<()> {
+    patiently(world, &format!("the deletion of {path}"), || {
+        let Some(object) = api.get(path)? else {
+            return Ok(());
+        };
+        let managers = object["metadata"]["managedFields"].as_array();
+        let ours = managers
+            .into_iter()
+            .flatten()
+            .any(|entry| entry["manager"] == MANAGER);
+        let kind = object["kind"].as_str().unwrap_or_default();
+        if !ours || LEFT.contains(&kind) {
+            tracing::warn!(
+                "left {path}: the cluster object has it no more; what is in it, or who has it now, would be hurt"
+            );
+            return Ok(());
+        }
+        let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+        api.delete(path, uid)?;
+        tracing::info!("deleted {path}: the cluster object has it no more");
+        Ok(())
+    })
 }
 
 /// The objects: first what makes `admin.conf` work.
@@ -132,11 +181,17 @@ fn without_nulls(value: &mut Value) {
 }
 
 fn send(world: &World, api: &Api, path: &str, object: &Value) -> Result<()> {
+    let what = format!("the API server to take {path}");
+    patiently(world, &what, || api.apply(path, object))
+}
+
+/// Tries until it succeeds, fails for good, or two minutes are over.
+fn patiently(world: &World, what: &str, attempt: impl Fn() -> Result<()>) -> Result<()> {
     let mut waiter = Waiter::until(world, PATIENCE);
     loop {
-        match api.apply(path, object) {
+        match attempt() {
             Err(error) if is_temporary(&error) && !waiter.is_over() => {
-                waiter.say(&format!("the API server to take {path}: {error:#}"));
+                waiter.say(&format!("{what}: {error:#}"));
                 waiter.attempted();
                 waiter.sleep(AGAIN);
             }
@@ -246,7 +301,7 @@ mod tests {
         let (world, bootstrap, mut journal) = begun(folder.path());
         let (url, requests) = server(late());
         let api = Api::plain(&url).unwrap();
-        let sent = run(&world, &api, &bootstrap, &mut journal).unwrap();
+        let sent = run(&world, &api, &bootstrap, &mut journal, false).unwrap();
         let all: Vec<Request> = requests.try_iter().collect();
         assert_eq!(all.len(), sent + 4);
         // The same object is tried until it is taken; it is the one that admin.conf works by.
@@ -288,17 +343,82 @@ mod tests {
             &api,
             &bootstrap,
             &mut Journal::read(&world).unwrap().unwrap(),
+            false,
         );
         assert_eq!(again.unwrap(), 0);
         journal.applied.clear();
         assert_eq!(
-            run(&world, &api, &bootstrap, &mut journal).unwrap(),
+            run(&world, &api, &bootstrap, &mut journal, false).unwrap(),
             sent - 1
         );
         assert!(
             !requests
                 .try_iter()
                 .any(|request| request.line.contains(TOKEN))
+        );
+    }
+
+    /// What an earlier object had is deleted if it is still this program's alone to delete.
+    #[test]
+    fn what_the_object_has_no_more_is_deleted_unless_others_have_a_part_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (world, bootstrap, mut journal) = begun(folder.path());
+        let (ours, theirs) = (
+            "/apis/apps/v1/namespaces/kube-flannel/daemonsets/kube-flannel-ds",
+            "/apis/apps/v1/namespaces/kube-system/daemonsets/other",
+        );
+        let (namespace, absent) = (
+            "/api/v1/namespaces/kube-flannel",
+            "/api/v1/namespaces/kube-flannel/configmaps/x",
+        );
+        let answer = move |request: &Request| {
+            let with = |kind: &str, manager: &str| {
+                let fields = json!([{"manager": manager, "operation": "Apply"}]);
+                json!({"kind": kind, "metadata": {"uid": "u1", "managedFields": fields}})
+            };
+            let object = match request.line.as_str() {
+                line if line == format!("GET {ours}") => with("DaemonSet", "slipway"),
+                line if line == format!("GET {theirs}") => with("DaemonSet", "helm"),
+                line if line == format!("GET {namespace}") => with("Namespace", "slipway"),
+                line if line == format!("GET {absent}") => return (404, "{}".to_owned()),
+                _ => json!({}),
+            };
+            (200, object.to_string())
+        };
+        let (url, requests) = server(answer);
+        let api = Api::plain(&url).unwrap();
+        run(&world, &api, &bootstrap, &mut journal, false).unwrap();
+        for path in [ours, theirs, namespace, absent] {
+            journal.applied.insert(path.to_owned(), "0".repeat(64));
+        }
+        journal.write(&world).unwrap();
+        let before = journal.clone();
+        let _ = requests.try_iter().count();
+        assert_eq!(
+            run(&world, &api, &bootstrap, &mut journal, false).unwrap(),
+            4
+        );
+        let deleted: Vec<Request> = requests
+            .try_iter()
+            .filter(|request| request.line.starts_with("DELETE "))
+            .collect();
+        let [request] = &deleted[..] else {
+            panic!("{deleted:#?}");
+        };
+        assert_eq!(request.line, format!("DELETE {ours}"));
+        assert!(request.body.contains("\"uid\":\"u1\""), "{}", request.body);
+        assert_eq!(Journal::read(&world).unwrap().unwrap(), journal);
+        assert!(!journal.applied.contains_key(ours));
+        // What another node applied is only forgotten.
+        journal = before;
+        assert_eq!(
+            run(&world, &api, &bootstrap, &mut journal, true).unwrap(),
+            4
+        );
+        assert!(
+            requests
+                .try_iter()
+                .all(|request| !request.line.starts_with("DELETE "))
         );
     }
 
@@ -324,7 +444,7 @@ mod tests {
         let (url, _requests) =
             server(|_| (422, "{\"message\": \"roleRef: cannot change\"}".to_owned()));
         let api = Api::plain(&url).unwrap();
-        let error = run(&world, &api, &bootstrap, &mut journal).unwrap_err();
+        let error = run(&world, &api, &bootstrap, &mut journal, false).unwrap_err();
         let error = format!("{error:#}");
         assert!(
             error.contains("clusterrolebindings/kubeadm:cluster-admins"),

@@ -17,7 +17,7 @@ use crate::object::{self, Bootstrap};
 use crate::own_node::{self, node};
 use crate::steps::step;
 use crate::waiting::{self, Limits, wait};
-use crate::{apply, control_plane, etcd_place, key_upload, worker};
+use crate::{apply, control_plane, etcd_place, key_upload, objects_owner, worker};
 use api::Api;
 
 /// How long one run waits for the API server, and for the node. systemd starts the unit anew afterwards, without limit.
@@ -105,22 +105,21 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
     {
         tracing::info!("the controller manager gives this node its subnets: {error:#}");
     }
-    // Those of a further control plane are there.
-    if object.further.is_none() {
-        if object.cni == Cni::Bridge {
-            // The kubelet has the API server to itself for this moment: on two processors a hundred requests beside its own would
-            // cost it half a second. It needs none of the objects.
-            own_node::soon(world, FIRST, &api, &path);
-        }
-        let sent = step(world, "objects", || {
-            apply::run(world, &api, bootstrap, &mut journal)
+    if object.further.is_none() && object.cni == Cni::Bridge {
+        // The kubelet has the API server to itself for this moment: on two processors a hundred requests beside its own would
+        // cost it half a second. It needs none of the objects.
+        own_node::soon(world, FIRST, &api, &path);
+    }
+    let changed = step(world, "objects", || {
+        objects_owner::run(world, LIMITS, &api, bootstrap, &mut journal)
+    })?;
+    if let Some(changed) = changed {
+        tracing::info!("{changed} objects of the cluster were applied or deleted");
+    }
+    if object.further.is_none() && !object.config.init.certificate_key.is_empty() {
+        step(world, "shared-keys", || {
+            key_upload::once(world, &api, bootstrap, &mut journal, LIMITS)
         })?;
-        tracing::info!("{sent} objects of the cluster were applied");
-        if !object.config.init.certificate_key.is_empty() {
-            step(world, "shared-keys", || {
-                key_upload::once(world, &api, bootstrap, &mut journal, LIMITS)
-            })?;
-        }
     }
     if !journal.marked {
         wait(world, LIMITS, &format!("the marks of node {name}"), || {

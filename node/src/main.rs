@@ -1,4 +1,15 @@
 //! `slipway-node`: the commands that units of the running node execute, after the handoff. `slipway-init` writes the units.
+//!
+//! A node joins a cluster by what it has: a bootstrap token and a pin, or the cluster's shared keys. It does not prove what it is, and
+//! these commands speak nothing but the APIs of Kubernetes and etcd with other nodes. Attestation and a protocol between nodes (gRPC) have this place:
+//!
+//! * On the node that joins, `files` in [`prepare`]: the cluster object is read, and no file of a cluster is written. The first control
+//!   plane ([`control_plane`]), a further one ([`further`]) and a worker ([`join`]) begin there, so what is refused there changes
+//!   nothing.
+//! * What a node asks of its cluster before it trusts it is [`discover`]; a protocol takes the place of these requests.
+//! * On a control plane, [`serving_requests`] decides on the requests of nodes. The first certificate of a kubelet is approved by
+//!   the controller manager, for the group of bootstrap tokens, as with kubeadm: attestation would have to take that right from the
+//!   group and decide here.
 
 // Floor: bbolt's files, requests to containerd
 mod bolt;
@@ -42,6 +53,7 @@ mod waiting;
 mod discover;
 mod identity;
 mod object;
+mod objects_owner;
 mod own_node;
 
 // Floor: layers of images

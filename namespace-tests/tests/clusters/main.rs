@@ -10,6 +10,7 @@ mod faults;
 mod flannel;
 mod join;
 mod kubeadm;
+mod objects;
 mod pods;
 mod upkeep;
 
@@ -52,6 +53,7 @@ const LONG: &[Test] = tests![
     balancer::control_planes_use_it_and_a_worker_joins_without_an_endpoint,
     expired::a_worker_whose_certificate_has_ended_joins_again,
     dual_stack::flannel_carries_both_ip_versions_between_networks,
+    objects::what_the_object_has_no_more_goes_and_another_node_goes_on,
 ];
 
 fn main() -> ExitCode {
