@@ -1,6 +1,8 @@
 //! From the handoff to a Ready control plane in a machine of QEMU under software emulation: ours and `kubeadm init` in turns, on the
 //! first boot and on a second one of the same disks.
 //!
+//! Beside them the kubelet of that image alone, without a control plane.
+//!
 //! Both are one image with the same config but for a cluster object on our side, and kubeadm's files and a unit that starts it on
 //! the other. The API server is asked from this host by one connection, so that no program of the measurement runs in the guest
 //! while it boots; without virtual time the clock of an emulated machine runs as this host's.
@@ -23,7 +25,7 @@ use serde_json::{Value, json};
 use slipway::format::time::rfc3339;
 use slipway::vm::agent::data_url;
 use slipway::vm::disks::Node;
-use slipway::vm::machine::{Accel, Clock, Forward};
+use slipway::vm::machine::{Accel, Clock, Forward, Machine};
 
 use crate::control_plane::{
     KUBEADM, KUBEADM_FILE, KubeadmNode, NETWORK, NETWORK_FILE, OF_FIRST, PATCH_FILE, PATCH_FOR_35,
@@ -67,6 +69,8 @@ const DROP_IN: &str = "[Unit]\nConditionPathExists=/var/lib/kubelet/config.yaml\
 /// A kubelet with an identity waits half a minute for a synchronized clock, and no time server is reached from here. A first
 /// control plane of ours does not wait.
 const SYNCHRONIZED: &str = "d /run/systemd/timesync 0755 systemd-timesync systemd-timesync -\nf /run/systemd/timesync/synchronized 0644 systemd-timesync systemd-timesync -\n";
+/// The version of the configs.
+const VERSION: &str = "3.4.0";
 const KUBEADM_UNIT: &str = "kubeadm.service";
 /// Prints the kubeconfigs of a cluster's first moments and of the administrator once both are written, without a program that is
 /// started for each look.
@@ -111,6 +115,19 @@ impl Side {
             Self::Kubeadm => KUBEADM_UNIT,
         }
     }
+
+    /// What one of its boots is called.
+    fn boot(self, boot: &str) -> String {
+        format!("{}-{boot}", self.name())
+    }
+
+    /// The last record that its timeline gets.
+    const fn last(self) -> &'static str {
+        match self {
+            Self::Ours => READY,
+            Self::Kubeadm => SYSTEMD,
+        }
+    }
 }
 
 /// Seconds from the handoff on one boot.
@@ -147,8 +164,13 @@ type Pick = fn(&Pair) -> f64;
 pub(crate) fn measure(session: &mut Session, repeats: usize, table: &mut Table) -> Result<()> {
     session.say("building the image with kubeadm");
     let mut lab = Lab::of(RECIPE)?;
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    let (mut ours, mut theirs, mut alone) = (Vec::new(), Vec::new(), Vec::new());
     for run in 1..=repeats {
+        let kubelet = kubelet_alone(session, &mut lab).context("the kubelet alone")?;
+        session.say(&format!(
+            "cluster {run} of {repeats}, the kubelet alone: {kubelet:.1} s"
+        ));
+        alone.push(kubelet);
         for (side, pairs) in [(Side::Ours, &mut ours), (Side::Kubeadm, &mut theirs)] {
             let pair = both_boots(session, &mut lab, side)
                 .with_context(|| format!("the cluster of {}", side.name()))?;
@@ -169,8 +191,35 @@ pub(crate) fn measure(session: &mut Session, repeats: usize, table: &mut Table) 
             pairs.push(pair);
         }
     }
-    rows(&ours, &theirs, table);
+    rows(&ours, &theirs, &alone, table);
     Ok(())
+}
+
+/// Seconds from the handoff to the kubelet's READY on a first boot without a cluster: what the node does until the kubelet serves, with
+/// etcd as its only static pod and nothing that it waits for or shares the processors with.
+fn kubelet_alone(session: &Session, lab: &mut Lab) -> Result<f64> {
+    lab.begin()?;
+    let node = lab.node()?;
+    let config = json!({ "ignition": { "version": VERSION } });
+    let running = lab.start(&node, machine(lab, &node)?, Some(config))?;
+    running.wait_handoff(timeouts::HANDOFF)?;
+    running.wait_agent()?;
+    // Waits for the start that the boot has begun.
+    let started = running.agent()?.ask(&format!("systemctl start {UNIT}"), PATIENCE)?;
+    ensure!(started.code == 0, "the kubelet failed: {}", started.output);
+    let kubelet = kubelet_ready(&running)?;
+    keep_timeline(session, &running, "alone-first", SYSTEMD)?;
+    running.vm.pull_plug();
+    Ok(kubelet)
+}
+
+/// The machine that both are measured on.
+fn machine(lab: &Lab, node: &Node) -> Result<Machine> {
+    let mut machine = lab.machine(node, &BootOptions::default())?;
+    machine.accel = Accel::Tcg;
+    machine.clock = Clock::Real;
+    machine.cpus = CPUS;
+    Ok(machine)
 }
 
 /// A new node's first boot, a clean shutdown, and its second boot.
@@ -180,10 +229,10 @@ fn both_boots(session: &Session, lab: &mut Lab, side: Side) -> Result<Pair> {
     let config = config(lab, side)?;
     let (running, kubeconfigs, first) = boot(lab, &node, &config, None)?;
     finish(&running, side)?;
-    keep_timeline(session, &running, side, "first")?;
+    keep_timeline(session, &running, &side.boot("first"), side.last())?;
     running.power_off()?;
     let (running, _, second) = boot(lab, &node, &config, Some(kubeconfigs))?;
-    keep_timeline(session, &running, side, "second")?;
+    keep_timeline(session, &running, &side.boot("second"), side.last())?;
     running.vm.pull_plug();
     Ok((first, second))
 }
@@ -196,10 +245,7 @@ fn boot(
     known: Option<Kubeconfigs>,
 ) -> Result<(Running, Kubeconfigs, Times)> {
     let port = free_port()?;
-    let mut machine = lab.machine(node, &BootOptions::default())?;
-    machine.accel = Accel::Tcg;
-    machine.clock = Clock::Real;
-    machine.cpus = CPUS;
+    let mut machine = machine(lab, node)?;
     machine.forwards.push(Forward {
         host: port,
         guest: API_PORT,
@@ -320,16 +366,12 @@ done"
 }
 
 /// Keeps the boot's timeline for `slipway timeline`, once the node has added systemd's part and, of ours, that to Ready.
-fn keep_timeline(session: &Session, running: &Running, side: Side, boot: &str) -> Result<()> {
-    let last = match side {
-        Side::Ours => READY,
-        Side::Kubeadm => SYSTEMD,
-    };
+fn keep_timeline(session: &Session, running: &Running, boot: &str, last: &str) -> Result<()> {
     let script = format!(
         "for i in {{1..60}}; do grep -q '\"{last}\"' {RUN_TIMELINE} && break; sleep 1; done; cat {RUN_TIMELINE}"
     );
     let record = running.run(&script)?;
-    let file = format!("cluster-{}-{boot}.jsonl", side.name());
+    let file = format!("cluster-{boot}.jsonl");
     fs::write(session.folder().join(file), record).context("keeping a timeline")
 }
 
@@ -342,7 +384,7 @@ fn config(lab: &Lab, side: Side) -> Result<Value> {
             "contents": { "source": data_url(text.as_bytes()) },
         })
     };
-    let version = json!({ "version": "3.4.0" });
+    let version = json!({ "version": VERSION });
     if side == Side::Ours {
         return Ok(json!({
             "ignition": version,
@@ -396,7 +438,7 @@ WantedBy=multi-user.target
     )
 }
 
-fn rows(ours: &[Pair], theirs: &[Pair], table: &mut Table) {
+fn rows(ours: &[Pair], theirs: &[Pair], alone: &[f64], table: &mut Table) {
     let of = |pairs: &[Pair], time: Pick| -> Vec<f64> { pairs.iter().map(time).collect() };
     let most = OF_FIRST * median(&of(ours, |(first, _)| first.shown));
     let measured: [(&str, Pick, Vec<Goal>); 7] = [
@@ -436,6 +478,14 @@ fn rows(ours: &[Pair], theirs: &[Pair], table: &mut Table) {
             vec![Goal::AtMost(most)],
         ),
     ];
+    table.rows.push(Row {
+        group: GROUP,
+        what: "handoff → kubelet READY, first boot, without a control plane".to_owned(),
+        unit: Unit::Seconds,
+        ours: alone.to_vec(),
+        peer: None,
+        goals: vec![Goal::AtMost(12.0)],
+    });
     table.rows.extend(measured.map(|(what, time, goals)| Row {
         group: GROUP,
         what: what.to_owned(),
@@ -475,14 +525,14 @@ mod tests {
         let mut table = Table::default();
         let ours = [(times(10.0), times(5.0))];
         let theirs = [(times(30.0), times(20.0))];
-        rows(&ours, &theirs, &mut table);
+        rows(&ours, &theirs, &[9.0], &mut table);
         let found: Vec<f64> = table.rows.iter().map(|row| row.ours[0]).collect();
-        assert_eq!(found, [10.0, 11.0, 12.0, 13.0, 14.0, 5.0, 9.0]);
+        assert_eq!(found, [9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 5.0, 9.0]);
         let peers = table.rows.iter().filter_map(|row| row.peer.as_ref());
         let peers: Vec<f64> = peers.map(|(_, runs)| runs[0]).collect();
         assert_eq!(peers, [30.0, 31.0, 32.0, 33.0, 34.0, 20.0, 24.0]);
-        assert_eq!(table.rows[3].reached(), Some(true));
-        let goal = &table.rows[6].goals[0];
+        assert_eq!(table.rows[4].reached(), Some(true));
+        let goal = &table.rows[7].goals[0];
         assert!(matches!(goal, Goal::AtMost(most) if (most - 9.8).abs() < 1e-9));
     }
 
