@@ -1,6 +1,8 @@
 //! A configuration, read, complete and valid.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::ops::Range;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -10,13 +12,22 @@ use crate::documents::{Documents, documents};
 use crate::fields::{CLUSTER, INIT, KUBE_PROXY, KUBELET};
 use crate::host::Host;
 use crate::release::{EtcdFlags, Kubeadm, Version};
-use crate::report::{Mistake, Report};
+use crate::report::{Mistake, Position, Report};
 use crate::schema::decode;
 pub use crate::types::{
     Arg, Cluster, Component, Dns, Endpoint, Etcd, ExternalEtcd, Init, LocalEtcd, Networking,
     NodeRegistration, Proxy, Timeouts, Token, Volume,
 };
 use crate::{components, default, validate};
+
+/// When the mistakes of a configuration are reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reported {
+    /// After the first step that finds some, as by kubeadm.
+    ByStep,
+    /// After all steps: for those that follow, a field that could not be read has its default.
+    AtOnce,
+}
 
 /// A configuration that can be rendered.
 #[derive(Clone, Debug)]
@@ -39,6 +50,8 @@ pub struct Config {
     pub etcd_flags: EtcdFlags,
     /// The members, as `NAME=URL,…`, of an etcd that this node's joins; none if it is the first member.
     pub etcd_members: Option<String>,
+    /// The addresses of the Service of CoreDNS; none if it has kubeadm's, the tenth one of the first subnet of services.
+    pub dns_addresses: Vec<IpAddr>,
     /// Names of static pods to a hash of the kubeconfig that each reads once, at its start: with another one the kubelet makes the
     /// pod anew.
     pub kubeconfigs: BTreeMap<&'static str, String>,
@@ -61,25 +74,28 @@ pub fn read(text: &str, kubeadm: &str, host: &Host) -> Result<Config, Report> {
         return Err(report);
     };
     let documents = documents(text, &mut report);
-    match complete(&documents, &kubeadm, host, &mut report) {
+    match complete(&documents, &kubeadm, host, Reported::ByStep, &mut report) {
         Some(config) if report.mistakes.is_empty() => Ok(config),
         _ => Err(report),
     }
 }
 
-/// The configuration, unless a step before the validation found a mistake.
+/// The configuration, unless mistakes are reported by step and a step before the validation found some.
 pub(crate) fn complete(
     documents: &Documents,
     kubeadm: &Kubeadm,
     host: &Host,
+    reported: Reported,
     report: &mut Report,
 ) -> Option<Config> {
+    let before = report.mistakes.len();
     let mut decoded = |fields, node| decode(fields, node, kubeadm.release.minor, report);
     let mut init = decoded(INIT, documents.init.as_ref());
     let mut cluster = decoded(CLUSTER, documents.cluster.as_ref());
     let kubelet = decoded(KUBELET, documents.kubelet.as_ref());
     let proxy = decoded(KUBE_PROXY, documents.proxy.as_ref());
-    sound(report)?;
+    let unread = before..report.mistakes.len();
+    sound(reported, report)?;
     default::init(&mut init, host, report);
     let init: Init = typed(init, report)?;
     default::cluster(
@@ -88,10 +104,11 @@ pub(crate) fn complete(
         kubeadm,
         report,
     );
-    sound(report)?;
+    sound(reported, report)?;
     let uploaded = uploaded(&cluster);
     let cluster: Cluster = typed(cluster, report)?;
     validate::validate(&init, &cluster, kubeadm.release, report);
+    name_once(report, unread);
     Some(Config {
         kubelet: components::kubelet(kubelet, documents.kubelet.as_ref(), &cluster, host.resolved),
         kube_proxy: components::kube_proxy(proxy, documents.proxy.as_ref(), &init, &cluster),
@@ -102,14 +119,25 @@ pub(crate) fn complete(
         kubeadm: kubeadm.clone(),
         etcd_flags: kubeadm.release.etcd_flags,
         etcd_members: None,
+        dns_addresses: Vec::new(),
         kubeconfigs: BTreeMap::new(),
         warnings: report.warnings.clone(),
     })
 }
 
-/// Nothing if there are mistakes.
-fn sound(report: &Report) -> Option<()> {
-    report.mistakes.is_empty().then_some(())
+/// Nothing if there are mistakes, and they are reported by step.
+fn sound(reported: Reported, report: &Report) -> Option<()> {
+    (reported == Reported::AtOnce || report.mistakes.is_empty()).then_some(())
+}
+
+/// Takes out what later steps found where a value could not be read: they saw another value in its place.
+fn name_once(report: &mut Report, unread: Range<usize>) {
+    let later = report.mistakes.split_off(unread.end);
+    let places: Vec<Option<Position>> = report.mistakes[unread].iter().map(|one| one.at).collect();
+    let new = later
+        .into_iter()
+        .filter(|one| one.at.is_none() || !places.contains(&one.at));
+    report.mistakes.extend(new);
 }
 
 /// The checked type of a decoded document. The fields' kinds are those of the type, so that only a mistake of ours fails.

@@ -30,6 +30,13 @@ pub const SETTINGS: &str = "addon.toml";
 pub const ADDON: &str = "slipway.local/addon";
 /// The label of an addon's objects: its hash when they were applied.
 pub const HASH: &str = "slipway.local/addon-hash";
+/// Kinds that are never deleted: all that is inside, or on the volume, would go with them.
+pub const LEFT: [&str; 4] = [
+    "CustomResourceDefinition",
+    "Namespace",
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+];
 /// Ends of the names of files with manifests.
 const MANIFESTS: [&str; 3] = [".yaml", ".yml", ".json"];
 /// The longest name: with its prefix it is the name of a ConfigMap, and it is the value of a label.

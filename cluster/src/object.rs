@@ -4,7 +4,9 @@
 //! defaults, rules and rendering, is kubeadm's. A mistake that is found there is reported by the object's own field.
 
 pub mod balancer;
+mod dns;
 mod join;
+pub mod json_schema;
 mod known;
 mod kubelet_image;
 mod translate;
@@ -16,10 +18,10 @@ use std::net::IpAddr;
 use serde_json::{Map, Value};
 
 use crate::address::{self, Subnet};
-use crate::config::{self, Arg, Config};
+use crate::config::{self, Arg, Config, Reported};
 use crate::discovery::{Pin, Token};
 use crate::host::Host;
-use crate::release::{EtcdFlags, Kubeadm, Version};
+use crate::release::{EtcdFlags, Kubeadm, RELEASES, Version};
 use crate::report::{Mistake, Report};
 use crate::shared_keys::CertificateKey;
 use crate::source;
@@ -56,6 +58,9 @@ pub struct Image {
     /// A folder for FlexVolume plugins that can be written.
     pub flexvolume: String,
 }
+
+/// The field of the node's name.
+const NODE_NAME: &str = "node.name";
 
 /// The name of flannel's image.
 const FLANNEL: &str = "flannel";
@@ -153,28 +158,37 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
     // A kubelet must not be newer than its API server: that of a control plane stays with its own one, as kubeadm has it
     // (ControlPlaneKubeletLocalMode), unless the object says otherwise.
     let balancer = balancer::read(&root, role == Role::Worker, &mut report);
-    let Some(kubeadm) = kubeadm(&translation, &root, image, &mut report) else {
-        return Err(report);
-    };
-    let etcd = known::etcd(&root, image, &kubeadm);
-    known::check(&root, kubeadm.version.minor(), etcd.as_ref(), &mut report);
+    let kubeadm = followed(&mut translation, &root, image, &mut report);
     flannel(&translation, &root, image, &mut report);
     let mut notes = complete(&mut translation, &kubeadm, image);
-    let read = config::complete(&translation.documents, &kubeadm, host, &mut report);
-    // kubeadm ignores unknown fields of the kubelet's and kube-proxy's configuration; here they are mistakes.
-    let unknown = std::mem::take(&mut report.warnings);
-    report
-        .mistakes
-        .extend(unknown.into_iter().map(|warning| Mistake {
-            message: warning.message.replace(": it is ignored", ""),
-            ..warning
-        }));
-    rename(&mut report.mistakes, &root);
+    let read = config::complete(
+        &translation.documents,
+        &kubeadm,
+        host,
+        Reported::AtOnce,
+        &mut report,
+    );
+    if let Some(config) = &read {
+        let services = &config.cluster.networking.service_subnet;
+        dns::check(&translation.dns, services, &mut report);
+    }
+    let own_name = root.get("node").and_then(|node| node.get("name"));
+    // Empty text is no name.
+    let own_name = own_name.filter(|name| name.text() != Some(""));
+    own_words(&mut report, &root);
+    if own_name.is_none() {
+        name_host(&mut report.mistakes, host);
+    }
     let Some(mut config) = read.filter(|_| report.mistakes.is_empty()) else {
         return Err(report);
     };
     // The image's etcd may be older than the one that this kubeadm knows.
     config.etcd_flags = EtcdFlags::ByTag;
+    config.dns_addresses = translation
+        .dns
+        .iter()
+        .map(|placed| placed.address)
+        .collect();
     // kubeadm makes a token if it is given none.
     if !translation.has_tokens {
         config.init.bootstrap_tokens.clear();
@@ -186,6 +200,12 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
         // They are of the addons, which a worker has from its cluster.
         notes.clear();
     }
+    let name = &config.init.node_registration.name;
+    notes.extend(
+        own_name
+            .and_then(Node::text)
+            .and_then(|text| lowered(NODE_NAME, text, name)),
+    );
     Ok(Object {
         config,
         cni: translation.cni,
@@ -199,6 +219,42 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
         lacks_second,
         notes,
     })
+}
+
+/// The version of kubeadm that is followed, with arguments and feature gates held against it. Without one that is known, they are held
+/// against all, and the rest against the newest one, which has all fields of the others.
+fn followed(
+    translation: &mut Translation,
+    root: &Node,
+    image: &Image,
+    report: &mut Report,
+) -> Kubeadm {
+    let known = kubeadm(translation, root, image, report);
+    let etcd = known::etcd(root, image, known.as_ref());
+    let minors = match &known {
+        Some(kubeadm) => vec![kubeadm.version.minor()],
+        None => RELEASES.iter().map(|release| release.minor).collect(),
+    };
+    known::check(root, &minors, etcd.as_ref(), report);
+    known.unwrap_or_else(|| {
+        let newest = Kubeadm::newest();
+        let version = newest.version.to_string();
+        translation.replace(Document::Cluster, "kubernetesVersion", version.into());
+        newest
+    })
+}
+
+/// Brings what was found by kubeadm's rules into the object's words. kubeadm ignores unknown fields of the kubelet's and
+/// kube-proxy's configuration; here they are mistakes.
+fn own_words(report: &mut Report, root: &Node) {
+    let unknown = std::mem::take(&mut report.warnings);
+    report
+        .mistakes
+        .extend(unknown.into_iter().map(|warning| Mistake {
+            message: warning.message.replace(": it is ignored", ""),
+            ..warning
+        }));
+    rename(&mut report.mistakes, root);
 }
 
 /// Gives the kubelet the node's address, unless the object does. Otherwise it asks name servers for the node's name, again
@@ -351,6 +407,26 @@ fn rename(mistakes: &mut [Mistake], root: &Node) {
         let name = own_name(&mistake.field).or_else(|| name_within(&mistake.field, root));
         mistake.field = name.unwrap_or_else(|| mistake.field.clone());
     }
+}
+
+/// Says where a name came from that the object does not have.
+fn name_host(mistakes: &mut [Mistake], host: &Host) {
+    for mistake in mistakes.iter_mut().filter(|one| one.field == NODE_NAME) {
+        mistake.message = format!(
+            "the host name {:?} is not a name of lower-case letters, digits, '-' and '.'; expected another host name, or {NODE_NAME}",
+            host.name
+        );
+    }
+}
+
+/// What to say of a name that is another one in lower case: kubeadm and the kubelet write the names of nodes so. `from` is what has
+/// the name as it was given.
+#[must_use]
+pub fn lowered(from: &str, given: &str, name: &str) -> Option<String> {
+    let given = given.trim();
+    (given != name).then(|| {
+        format!("{from} {given:?} is taken in lower case, {name}: names of nodes have no capital letters")
+    })
 }
 
 /// The object's field of a field of kubeadm's.

@@ -175,6 +175,17 @@ impl Kubeadm {
         Some(Self { version, release })
     }
 
+    /// The first patch version of the newest minor version that is known.
+    #[must_use]
+    pub fn newest() -> Self {
+        let release = &RELEASES[RELEASES.len() - 1];
+        let version = Version {
+            numbers: [1, release.minor, 0],
+            rest: String::new(),
+        };
+        Self { version, release }
+    }
+
     /// The tag of etcd's image for a version of Kubernetes. Kubernetes newer or older than the table takes the nearest row.
     #[must_use]
     pub fn etcd_tag(&self, kubernetes: &Version) -> &'static str {

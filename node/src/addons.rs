@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Error, Result};
 use cluster::manifests::record::{Applier, Record, Reference, is_of};
-use cluster::manifests::{Addon, Addons, HASH, identity, unready};
+use cluster::manifests::{Addon, Addons, HASH, LEFT, identity, unready};
 use cluster::release::Version;
 use image::paths::RUN_ADDONS;
 use linux::world::World;
@@ -24,13 +24,6 @@ use crate::waiting::{Limits, wait_with};
 
 /// How often an addon is asked whether it is ready.
 const ASK_EVERY: Duration = Duration::from_secs(1);
-/// Kinds that are never deleted: all that is inside, or on the volume, would go with them.
-pub(crate) const LEFT: [&str; 4] = [
-    "CustomResourceDefinition",
-    "Namespace",
-    "PersistentVolume",
-    "PersistentVolumeClaim",
-];
 
 /// What a person asks for.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use cluster::duration::{self, time_after};
 use cluster::flannel;
+use cluster::manifests::LEFT;
 use cluster::object::{Cni, Object};
 use cluster::objects::{Action, Moment, administrators, api_servers_readers, pod_routes};
 use cluster::render::render;
@@ -15,7 +16,6 @@ use linux::waiter::Waiter;
 use linux::world::World;
 use serde_json::Value;
 
-use crate::addons::LEFT;
 use crate::control_plane::{authority, hexadecimal};
 use crate::journal::Journal;
 use crate::object::Bootstrap;

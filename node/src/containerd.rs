@@ -25,8 +25,11 @@ const SNAPSHOTS: &str = "io.containerd.snapshotter.v1.overlayfs/metadata.db";
 const SNAPSHOT_FOLDERS: &str = "io.containerd.snapshotter.v1.overlayfs/snapshots";
 /// The folder of contents, named by their digests.
 const BLOBS: &str = "io.containerd.content.v1.content/blobs/sha256";
-/// The schema that is written: version 3 of `v1`.
+/// The schema that is written: version 3 of `v1`. containerd 2 makes version 4 of it, which has the same of all that is written here,
+/// and which 1.7 reads as its own.
 const SCHEMA: i64 = 3;
+/// The versions whose data are added to.
+const KNOWN: [i64; 2] = [SCHEMA, 4];
 /// A committed snapshot (`snapshots.KindCommitted`).
 const COMMITTED: u8 = 3;
 /// The label by which we know our own images again.
@@ -68,8 +71,8 @@ impl Containerd {
         {
             None => this.metadata.at(&["v1"]).put("version", varint(SCHEMA)),
             Some(found) => ensure!(
-                found == varint(SCHEMA),
-                "containerd's data is of schema {found:?}, this program knows {SCHEMA}"
+                KNOWN.map(varint).iter().any(|known| found == known),
+                "containerd's data is of schema {found:?}, this program knows {KNOWN:?}"
             ),
         }
         Ok(this)
@@ -256,6 +259,35 @@ fn unsigned(bytes: &[u8]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What containerd 2 has made of the data stays, all of it: 1.7 reads that too. Data of a later one is not touched.
+    #[test]
+    fn data_of_containerd_2_is_added_to_and_that_of_a_later_one_is_refused() {
+        for (version, expected) in [(3, true), (4, true), (5, false)] {
+            let root = tempfile::tempdir().unwrap();
+            let mut data = Bucket::default();
+            data.at(&["v1"]).put("version", varint(version));
+            data.at(&["v1", NAMESPACE, "sandboxes", "one"])
+                .put("runtime", "crun");
+            let file = root.path().join(METADATA);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            let before = bolt::write(&data);
+            fs::write(&file, &before).unwrap();
+            let opened = Containerd::open(root.path(), 1);
+            assert_eq!(opened.is_ok(), expected, "{version}");
+            let Ok(mut opened) = opened else {
+                assert_eq!(fs::read(&file).unwrap(), before);
+                continue;
+            };
+            opened.forget_ours();
+            opened.write().unwrap();
+            let after = bolt::read(&fs::read(&file).unwrap()).unwrap();
+            let v1 = after.bucket("v1").unwrap();
+            assert_eq!(v1.value("version"), Some(&*varint(version)));
+            let kept = v1.bucket(NAMESPACE).and_then(|of| of.bucket("sandboxes"));
+            assert!(kept.is_some_and(|kept| kept.bucket("one").is_some()));
+        }
+    }
 
     #[test]
     fn numbers_and_times_are_written_as_go_writes_them() {

@@ -1,7 +1,8 @@
 //! `slipway-node`: the commands that units of the running node execute, after the handoff. `slipway-init` writes the units.
 //!
 //! A node joins a cluster by what it has: a bootstrap token and a pin, or the cluster's shared keys. It does not prove what it is, and
-//! these commands speak nothing but the APIs of Kubernetes and etcd with other nodes. Attestation and a protocol between nodes (gRPC) have this place:
+//! these commands speak nothing but the APIs of Kubernetes and etcd with other nodes. Attestation and a protocol between nodes (gRPC)
+//! come later, and have this place:
 //!
 //! * On the node that joins, `files` in [`prepare`]: the cluster object is read, and no file of a cluster is written. The first control
 //!   plane ([`control_plane`]), a further one ([`further`]) and a worker ([`join`]) begin there, so what is refused there changes
@@ -53,7 +54,6 @@ mod waiting;
 mod discover;
 mod identity;
 mod object;
-mod objects_owner;
 mod own_node;
 
 // Floor: layers of images
@@ -85,9 +85,10 @@ mod etcd_place;
 // Floor: a further control plane's files
 mod further;
 
-// Floor: applying addons, uploading the shared keys, approving requests
+// Floor: applying addons and the cluster's objects, uploading the shared keys, approving requests
 mod addons;
 mod key_upload;
+mod objects_owner;
 mod serving_requests;
 
 // Floor: a worker's way to Ready, the routes to the pods of others

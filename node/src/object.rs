@@ -72,8 +72,12 @@ pub(crate) fn read(world: &World, patience: Duration) -> Result<Option<Bootstrap
     loop {
         let host = host(world)?;
         match object::read(&text, &image, &host, role) {
-            Ok(object) => {
+            Ok(mut object) => {
                 if object.lacks_second.is_none() || waiter.is_over() || waiter.elapsed() >= SECOND {
+                    let given = host_name(world)?;
+                    object
+                        .notes
+                        .extend(object::lowered("the host name", &given, &host.name));
                     return Ok(Some(Bootstrap { object, host }));
                 }
                 waiter.say("an address of the other IP version");
@@ -193,13 +197,18 @@ fn host(world: &World) -> Result<Host> {
     })
 }
 
-/// The host name: the kernel's, which systemd sets before units start.
+/// The name of the machine as a node: the host name in lower case, as kubeadm and the kubelet have it.
 pub(crate) fn name(world: &World) -> Result<String> {
+    Ok(host_name(world)?.to_lowercase())
+}
+
+/// The host name: the kernel's, which systemd sets before units start.
+fn host_name(world: &World) -> Result<String> {
     let file = world.proc.join("sys/kernel/hostname");
     let name = fs::read_to_string(&file)
         .or_else(|_| fs::read_to_string(world.in_initrd(HOSTNAME)))
         .with_context(|| format!("reading {}", file.display()))?;
-    Ok(name.trim().to_lowercase())
+    Ok(name.trim().to_owned())
 }
 
 /// Whether systemd-resolved is this system's resolver. The link counts, and not what runs: the kubelet's configuration

@@ -71,7 +71,8 @@ fn begin_etcd_anew(world: &World, bootstrap: Option<&Bootstrap>) {
     }
 }
 
-/// The files of this node in its cluster.
+/// The files of this node in its cluster. The three ways into one begin here; what is to be proven of this machine before (attestation)
+/// would be proven first.
 fn files(world: &World, bootstrap: &Bootstrap) -> Result<()> {
     let (limits, request) = (join::LIMITS, join::REQUEST);
     match (&bootstrap.object.join, &bootstrap.object.further) {
@@ -127,10 +128,68 @@ fn wait_for_clock(world: &World) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::path::PathBuf;
+
     use super::*;
-    use crate::samples::put;
+    use crate::samples::{machine, put};
     use image::kubelet::KUBECONFIG;
+    use image::paths::HOSTNAME;
     use linux::world::Clock;
+
+    /// An object that a machine without a network takes.
+    const OBJECT: &str = "[node]\naddress = \"10.0.0.5\"\n";
+
+    /// All files below a folder, with their content.
+    fn content(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut found = BTreeMap::new();
+        let mut folders = vec![folder.to_owned()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => drop(found.insert(path.clone(), fs::read(&path).unwrap())),
+                }
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn a_host_name_that_is_no_name_of_dns_is_refused_before_anything_is_written() {
+        for name in ["Node_One\n", "node_one\n"] {
+            let folder = tempfile::tempdir().unwrap();
+            let world = machine(folder.path(), OBJECT);
+            put(&world.in_initrd(HOSTNAME), name);
+            let before = content(folder.path());
+            let error = format!("{:#}", run(&world).unwrap_err());
+            let expected =
+                "node.name: the host name \"node_one\" is not a name of lower-case letters";
+            assert!(error.contains(expected), "{error}");
+            assert_eq!(content(folder.path()), before);
+        }
+    }
+
+    /// kubeadm and the kubelet do so too.
+    #[test]
+    fn a_host_name_with_capitals_is_taken_in_lower_case_and_the_log_says_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path(), OBJECT);
+        let noted = |name: &str| {
+            put(&world.in_initrd(HOSTNAME), name);
+            let read = object::read(&world, Duration::ZERO);
+            let bootstrap = read.unwrap().unwrap();
+            let node = &bootstrap.object.config.init.node_registration;
+            assert_eq!(node.name, "node1");
+            assert_eq!(bootstrap.host.name, "node1");
+            let mut notes = bootstrap.object.notes.into_iter();
+            notes.find(|note| note.contains("lower case"))
+        };
+        let note = "the host name \"Node1\" is taken in lower case, node1: names of nodes have no capital letters";
+        assert_eq!(noted("Node1\n").as_deref(), Some(note));
+        assert_eq!(noted("node1\n"), None);
+    }
 
     #[test]
     fn a_worker_runs_no_etcd_of_the_image() {

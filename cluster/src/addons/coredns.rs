@@ -164,11 +164,12 @@ fn ports() -> Value {
 }
 
 fn service(config: &Config) -> Object {
-    let address = address::service_address(&config.cluster.networking.service_subnet, 10);
-    let address = address
-        .map(|address| address.to_string())
-        .unwrap_or_default();
     let port = |name: &str, port: u16, protocol: &str| json!({"name": name, "port": port, "protocol": protocol, "targetPort": port});
+    let mut spec = json!({
+        "ports": [port("dns", 53, "UDP"), port("dns-tcp", 53, "TCP"), port("metrics", 9153, "TCP")],
+        "selector": {"k8s-app": "kube-dns"},
+    });
+    set_addresses(&mut spec, config);
     Object::create(json!({
         "apiVersion": "v1",
         "kind": "Service",
@@ -184,11 +185,25 @@ fn service(config: &Config) -> Object {
             // The API server refuses a new object with any other.
             "resourceVersion": "0",
         },
-        "spec": {
-            "clusterIP": address,
-            "ports": [port("dns", 53, "UDP"), port("dns-tcp", 53, "TCP"), port("metrics", 9153, "TCP")],
-            "selector": {"k8s-app": "kube-dns"},
-        },
+        "spec": spec,
         "status": {"loadBalancer": {}},
     }))
+}
+
+/// The addresses of the Service: without a choice kubeadm's, the tenth one of the first subnet of services.
+fn set_addresses(spec: &mut Value, config: &Config) {
+    let kubeadms = address::service_address(&config.cluster.networking.service_subnet, 10);
+    let chosen = config.dns_addresses.first().copied();
+    let address = chosen.or(kubeadms).map(|address| address.to_string());
+    spec["clusterIP"] = address.unwrap_or_default().into();
+    if let [_, _] = config.dns_addresses[..] {
+        // The API server takes two addresses by this policy only.
+        let all: Vec<String> = config
+            .dns_addresses
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        spec["clusterIPs"] = all.into();
+        spec["ipFamilyPolicy"] = "RequireDualStack".into();
+    }
 }

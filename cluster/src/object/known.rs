@@ -22,10 +22,9 @@ const GATES: [&[&str]; 3] = [
     &["proxy", "config", "featureGates"],
 ];
 
-/// Refuses arguments and gates that this minor version does not know, and values that are not of their type. Without a version
+/// Refuses arguments and gates that none of these minor versions knows, and values that are not of their type. Without a version
 /// of etcd its arguments may be those of any; one that is not in the table is not checked.
-pub(super) fn check(root: &Node, minor: u32, etcd: Option<&Version>, report: &mut Report) {
-    let own = [minor];
+pub(super) fn check(root: &Node, own: &[u32], etcd: Option<&Version>, report: &mut Report) {
     let etcd = match etcd.map(|version| version.numbers) {
         None => &flags::ETCD_MINORS[..],
         Some([3, minor, _]) => flags::ETCD_MINORS
@@ -37,7 +36,7 @@ pub(super) fn check(root: &Node, minor: u32, etcd: Option<&Version>, report: &mu
     for (table, component) in COMPONENTS {
         let minors = match component {
             flags::ETCD => etcd,
-            _ => &own,
+            _ => own,
         };
         for (name, node) in entries(root, &[table, "args"]) {
             let values = match &node.content {
@@ -60,22 +59,25 @@ pub(super) fn check(root: &Node, minor: u32, etcd: Option<&Version>, report: &mu
     }
     for path in GATES {
         for (name, node) in entries(root, path) {
-            if let Content::Bool(on) = node.content
-                && let Err(message) = flags::gate(minor, name, on)
-            {
+            let Content::Bool(on) = node.content else {
+                continue;
+            };
+            let results = own.iter().map(|minor| flags::gate(*minor, name, on));
+            if let Some(Err(message)) = results.reduce(Result::or) {
                 report.refuse_at(&format!("{}.{name}", path.join(".")), node.at, message);
             }
         }
     }
 }
 
-/// The version of etcd by the tag of its image, if it is known: that of the object, of the node's image, or of kubeadm for
-/// another repository.
-pub(super) fn etcd(root: &Node, image: &Image, kubeadm: &Kubeadm) -> Option<Version> {
+/// The version of etcd by the tag of its image, if it is known: that of the object, of the node's image, or of kubeadm, if its
+/// version is known, for another repository.
+pub(super) fn etcd(root: &Node, image: &Image, kubeadm: Option<&Kubeadm>) -> Option<Version> {
     let tag = root.get("etcd").and_then(|table| table.get("image-tag"));
     let tag = match tag.and_then(|node| scalar(&node.content)) {
         Some(tag) => tag,
         None if root.get("image-repository").is_some() => {
+            let kubeadm = kubeadm?;
             kubeadm.etcd_tag(&kubeadm.version).to_owned()
         }
         None => image

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::dns::{self, Placed};
 use super::kubelet_image::{self, KubeletImage};
 use super::words::{Document, Shape, WORDS, Word};
 use super::{Cni, Image, cni};
@@ -25,6 +26,8 @@ pub(super) struct Translation {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) kubelet_image: Option<KubeletImage>,
     pub(super) sentinel: bool,
+    /// The addresses of `[dns]`.
+    pub(super) dns: Vec<Placed>,
     /// Whether the object names bootstrap tokens.
     pub(super) has_tokens: bool,
     /// Whether the images are those that the node's image brings.
@@ -45,6 +48,7 @@ pub(super) fn translate(root: &Node, image: &Image, report: &mut Report) -> Tran
         labels: BTreeMap::new(),
         kubelet_image: None,
         sentinel: false,
+        dns: Vec::new(),
         has_tokens: matches!(root.get("tokens").map(|node| &node.content), Some(Content::List(all)) if !all.is_empty()),
         uses_image: !image.images.is_empty() && root.get("image-repository").is_none(),
     };
@@ -110,7 +114,7 @@ impl Translation {
         };
         let content = match (word.shape, &node.content) {
             (Shape::Not, Content::Bool(yes)) => Content::Bool(!yes),
-            (Shape::Subnets, Content::List(items)) => Content::Text(joined(items)),
+            (Shape::Several, Content::List(items)) => Content::Text(joined(items)),
             (Shape::Arguments, content) => arguments(word.name, content, node.at, report),
             (Shape::Tokens, content) => tokens(content),
             (Shape::Fields, Content::Map(entries)) => {
@@ -139,9 +143,23 @@ impl Translation {
                 Content::Bool(sentinel) => self.sentinel = sentinel,
                 _ => report.refuse_at(name, node.at, "expected true or false"),
             },
+            "dns.addresses" => self.dns(node, report),
             "kubelet.image" => self.kubelet_image = kubelet_image::read(node, report),
             _ => self.labels = labels(name, node, report),
         }
+    }
+
+    /// kubeadm has no field for the Service's addresses. A kubelet's own `clusterDNS` counts more: it may lead to a cache of
+    /// names on the node.
+    fn dns(&mut self, node: &Node, report: &mut Report) {
+        self.dns = dns::read(node, report);
+        let item = |placed: &Placed| Node {
+            at: placed.at,
+            content: Content::Text(placed.address.to_string()),
+        };
+        let content = Content::List(self.dns.iter().map(item).collect());
+        let at = node.at;
+        self.put(Document::Kubelet, "clusterDNS", Node { at, content }, false);
     }
 
     /// Feature gates are an argument of the control plane's components, and a field of the kubelet's and kube-proxy's.
