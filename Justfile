@@ -12,6 +12,10 @@ test:
 promises-long:
     cargo test -p qemu-tests --release --test promises -- --ignored
 
+# The tests of nodes in namespaces that CI leaves out, three side by side, as root. `just clusters-long NAME` runs one.
+clusters-long *OPTIONS:
+    cargo test -p namespace-tests --release -- --ignored {{OPTIONS}}
+
 # A build's page in a headless browser of Debian's, which is 100 MB of packages.
 page:
     cargo test --test page -- --ignored

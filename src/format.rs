@@ -12,6 +12,9 @@ pub mod threads;
 // Floor: code for a BIOS
 mod bios;
 
+// Floor: files that others may change
+pub mod hashed_file;
+
 // Floor: archives, digests, file systems, tables, programs
 pub mod certificate;
 pub mod cpio;

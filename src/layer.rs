@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::code;
+use crate::format::hashed_file::HashedFile;
 use crate::host::cache::{Cache, Key};
 
 /// Files to be laid over a root: later layers win over earlier ones and over the tree.
@@ -84,6 +85,8 @@ pub enum Source {
     Bytes(Vec<u8>),
     /// A file of the host, which must not change while it is used.
     Path(PathBuf),
+    /// A file of the host that has been hashed, and that is not read with another content.
+    Hashed(HashedFile),
     /// A range of a file of the host.
     Range {
         /// The file.
@@ -99,11 +102,12 @@ impl Source {
     /// The whole content.
     ///
     /// # Errors
-    /// If the host's file cannot be read.
+    /// If the host's file cannot be read, or is not what was hashed.
     pub fn read(&self) -> Result<Vec<u8>> {
         Ok(match self {
             Self::Bytes(bytes) => bytes.clone(),
             Self::Path(path) => fs::read(path)?,
+            Self::Hashed(file) => file.read()?,
             Self::Range { file, offset, size } => {
                 let mut bytes = vec![0; usize::try_from(*size)?];
                 File::open(file)?.read_exact_at(&mut bytes, *offset)?;
@@ -176,14 +180,14 @@ impl Entry {
 
 impl Layer {
     /// A layer of Slipway's with these entries; of two entries with the same path the later one is kept. Contents of the
-    /// host's files are hashed into the key.
+    /// host's files are hashed into the key: a file that is not read with the same content later is an error then.
     ///
     /// # Errors
     /// If a path is not absolute or not plain, or a file cannot be read.
     pub fn new(cache: &Cache, entries: Vec<Entry>) -> Result<Self> {
-        let entries = sorted(entries)?;
+        let mut entries = sorted(entries)?;
         let mut key = Key::of("layer", code::LAYER);
-        for entry in &entries {
+        for entry in &mut entries {
             key = add(cache, key, entry)?;
         }
         Ok(Self {
@@ -243,10 +247,11 @@ fn sorted(entries: Vec<Entry>) -> Result<Vec<Entry>> {
     Ok(by_path.into_values().collect())
 }
 
+/// Adds an entry to the key; a file of the host becomes one that was hashed.
 fn add(
     cache: &Cache,
     key: crate::host::cache::KeyBuilder,
-    entry: &Entry,
+    entry: &mut Entry,
 ) -> Result<crate::host::cache::KeyBuilder> {
     let mut key = key
         .text("path", &entry.path)
@@ -256,17 +261,25 @@ fn add(
     for (name, value) in &entry.xattrs {
         key = key.bytes(name, value);
     }
-    Ok(match &entry.kind {
+    Ok(match &mut entry.kind {
         Kind::Directory => key.text("kind", "directory"),
         Kind::Remove => key.text("kind", "remove"),
         Kind::Symlink(target) => key.text("symlink", target),
         Kind::HardLink(target) => key.text("hard link", target),
-        Kind::File(Source::Bytes(bytes)) => key.bytes("bytes", bytes),
-        Kind::File(Source::Path(path)) => key.big_file(cache, "file", path)?,
-        Kind::File(Source::Range { file, offset, size }) => key
-            .big_file(cache, "file", file)?
-            .bytes("offset", &offset.to_le_bytes())
-            .bytes("size", &size.to_le_bytes()),
+        Kind::File(source) => match source {
+            Source::Bytes(bytes) => key.bytes("bytes", bytes),
+            Source::Path(path) => {
+                let file = cache.hashed(path)?;
+                let key = key.text("file", &file.text());
+                *source = Source::Hashed(file);
+                key
+            }
+            Source::Hashed(file) => key.text("file", &file.text()),
+            Source::Range { file, offset, size } => key
+                .big_file(cache, "file", file)?
+                .bytes("offset", &offset.to_le_bytes())
+                .bytes("size", &size.to_le_bytes()),
+        },
     })
 }
 
@@ -311,5 +324,21 @@ mod tests {
         assert_ne!(first, key(Entry::copy("/f", 0o755, &file)));
         std::fs::write(&file, "two").unwrap();
         assert_ne!(first, key(Entry::copy("/f", 0o644, &file)));
+    }
+
+    #[test]
+    fn a_file_that_changes_after_it_was_hashed_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("cache")).unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, "one").unwrap();
+        let layer = Layer::new(&cache, vec![Entry::copy("/f", 0o644, &file)]).unwrap();
+        let Kind::File(source) = &layer.entries[0].kind else {
+            panic!("{layer:?}")
+        };
+        assert_eq!(source.read().unwrap(), b"one");
+        std::fs::write(&file, "two").unwrap();
+        let error = source.read().unwrap_err().to_string();
+        assert!(error.contains("file changed during the build"), "{error}");
     }
 }

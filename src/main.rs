@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         }
     };
     trace(cli.output.verbose);
+    tracing::debug!("{} threads unpack, hash and compress", threads::number());
     let interrupt = Interrupt::default();
     let work = {
         let interrupt = interrupt.clone();
@@ -100,7 +101,7 @@ fn dispatch(cli: Cli, entered: Result<(), Refusal>, interrupt: &Interrupt) -> Re
         Command::Release(command) => release::run(&command, output, interrupt),
         Command::Cache(command) => commands::cache(&command, output),
         Command::Doctor => commands::doctor(entered, output, interrupt),
-        Command::Schema { markdown } => commands::schema(markdown),
+        Command::Schema { markdown, cluster } => commands::schema(markdown, cluster),
         Command::Manual { page, list } => manual::print(&page, list).map(|()| ExitCode::SUCCESS),
         Command::Completions { shell } => commands::completions(shell),
         Command::Ignition { command } => commands::ignition(command, output),

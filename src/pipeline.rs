@@ -106,6 +106,7 @@ fn make(session: &Session, locked: LockedRecipe) -> Result<Image> {
 /// # Errors
 /// The recipe's mistakes (as [`recipe::Mistakes`]), or the step that failed.
 pub fn build(session: &Session, request: &Request) -> Result<Built> {
+    session.progress.begin_image();
     let built = line(session, request);
     // Also what a failed build has made is of use to the next one, on whatever machine.
     if let Some(shared) = session
@@ -174,14 +175,13 @@ pub fn steps(
     parent: &Path,
     missing: bool,
 ) -> Result<Steps> {
-    let before = session.progress.records().len();
+    session.progress.begin_image();
     let published = match make(session, locked) {
         Ok(image) => Some(Output::has(parent, &image)?),
         Err(error) if error.is::<Absent>() || missing => None,
         Err(error) => return Err(error),
     };
-    let records = session.progress.records();
-    let records = records.get(before..).unwrap_or_default();
+    let records = session.progress.of_image();
     let names = |outcome: Outcome| -> Vec<String> {
         let with = records.iter().filter(|record| record.outcome == outcome);
         with.map(|record| record.name.clone()).collect()

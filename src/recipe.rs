@@ -50,10 +50,10 @@ use crate::debian::third_party::ThirdParty;
 use crate::node_files::Features;
 
 pub use check::{
-    Accounts, ArchiveFile, Authority, BaseConfig, CniPlugins, ContainerImage, DebFile, DebFrom,
-    Debian, Download, EtcdRelease, FileEntry, FileKind, FileTree, Image, ImagesFrom, Kernel,
-    KubeletSource, Kubernetes, KubernetesTool, Locale, Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt,
-    PrebuiltFrom, RootOptions, Run, TreeFrom, Units, User,
+    Accounts, ArchiveFile, Authority, BaseConfig, CniPlugins, ContainerImage, ContainerdRelease,
+    DebFile, DebFrom, Debian, Download, EtcdRelease, FileEntry, FileKind, FileTree, Image,
+    ImagesFrom, Kernel, KubeletSource, Kubernetes, KubernetesTool, Locale, Lockdown,
+    NEWEST_KUBERNETES_MINOR, Prebuilt, PrebuiltFrom, RootOptions, Run, TreeFrom, Units, User,
 };
 pub(crate) use check::{LOAD, ZONES, covered};
 pub use load::{Choice, load, load_as, only_one, variants};
@@ -123,6 +123,8 @@ pub struct Recipe {
     pub images_from: ImagesFrom,
     /// The release of etcd in the image that the build makes.
     pub etcd: EtcdRelease,
+    /// The release of containerd.
+    pub containerd: ContainerdRelease,
     /// Container images that others built, which are baked in too.
     pub prebuilt: Vec<Prebuilt>,
 }
@@ -221,6 +223,8 @@ pub const SET_TOOLS_GO: &str = "tools-go";
 const CNI_PLUGINS_PACKAGE: &str = "containernetworking-plugins";
 /// The CNI plugins of their own release, as a program of the lock.
 const CNI_PLUGINS: &str = "cni-plugins";
+/// The name of containerd and what belongs to it, of their own release.
+pub(crate) const CONTAINERD: &str = "containerd";
 
 /// Packages of a build's tools: packing, the boot loader and stub, conversions, file systems.
 const TOOLS_BUILD: &[&str] = &[
@@ -339,8 +343,10 @@ impl Recipe {
             .iter()
             .flat_map(|kubernetes| &kubernetes.tools);
         let plugins = self.cni_plugins() == Some(CniPlugins::Release);
+        let containerd = self.containerd == ContainerdRelease::Of22;
         images
             .chain(tools.map(|tool| tool.name()))
+            .chain(containerd.then_some(CONTAINERD))
             .chain(plugins.then_some(CNI_PLUGINS))
             .map(str::to_owned)
             .collect()

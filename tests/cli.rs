@@ -12,6 +12,15 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
+#[path = "cli/jobs.rs"]
+mod jobs;
+#[path = "cli/offline.rs"]
+mod offline;
+#[path = "cli/page.rs"]
+mod page;
+#[path = "cli/terminal.rs"]
+mod terminal;
+
 fn slipway(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_slipway"))
         .args(arguments)
@@ -151,6 +160,16 @@ fn the_schema_is_printed_as_it_is_checked_in() {
     assert!(output.status.success());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes/schema.json");
     assert_eq!(stdout(&output), std::fs::read_to_string(path).unwrap());
+}
+
+#[test]
+fn the_schema_of_cluster_objects_is_printed_as_it_is_checked_in() {
+    let output = slipway(&["schema", "--cluster"]);
+    assert!(output.status.success());
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes/cluster.schema.json");
+    assert_eq!(stdout(&output), std::fs::read_to_string(path).unwrap());
+    let both = slipway(&["schema", "--cluster", "--markdown"]);
+    assert_eq!(both.status.code(), Some(2));
 }
 
 #[test]

@@ -17,7 +17,7 @@ use slipway::host::progress::{Kind, Progress};
 use slipway::host::session::Session;
 use slipway::recipe::Mistakes;
 use slipway::share::remote::RemoteCache;
-use slipway::share::settings::Settings;
+use slipway::share::settings::{self, Settings};
 use slipway::vm::accel::Choice;
 use slipway::vm::machine::Forward;
 use slipway::vm::machine::disk::Bus;
@@ -25,6 +25,7 @@ use slipway::vm::preflight::{LEAST_MEMORY, MOST_CPUS};
 use slipway::vm::run;
 
 pub(crate) mod cluster;
+mod examples;
 pub(crate) mod farm;
 mod recipe;
 pub(crate) mod release;
@@ -36,59 +37,13 @@ pub(crate) use recipe::{
 };
 use release::ReleaseCommand;
 
-/// What stands at the end of `slipway --help`.
-const AFTER_HELP: &str = "\
-Examples:
-  slipway demo                              a Ready node of Kubernetes in QEMU
-  slipway build recipes/metal.toml          writes out/metal-node-0.1.0
-  slipway run recipes/demo.toml --node n1   its console here, its disks in n1
-  slipway cluster new my.toml && slipway cluster up my.toml
-
-Environment:
-  SLIPWAY_CACHE           folder of the cache [default: ~/.cache/slipway]
-  SLIPWAY_CACHE_SIZE      its limit, as 20G, or none [default: 20G, or half of
-                          a smaller disk]
-  SLIPWAY_REMOTE_CACHE    store of results that machines share
-  SLIPWAY_REMOTE_CACHE_KEYS, SLIPWAY_REMOTE_CACHE_SIGNING_KEY
-                          public keys that count; file of this machine's own
-  SLIPWAY_SETTINGS        settings [default: ~/.config/slipway/settings.toml]
-  AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN,
-  AWS_ENDPOINT_URL_S3, AWS_REGION
-                          how s3:// is asked
-  SLIPWAY_DEBIAN_MIRROR, SLIPWAY_DEBIAN_SECURITY_MIRROR
-                          archives, if a recipe names none [default: apt's]
-  SLIPWAY_DEBIAN_SNAPSHOT archive of old files [default: on the mirror's server]
-  SLIPWAY_AUTH, SLIPWAY_AUTH_FILE
-                          users and passwords of servers, as apt_auth.conf(5)
-                          has them: the text, a file [default: apt's files]
-  DOCKER_CONFIG, DOCKER_AUTH_CONFIG, REGISTRY_AUTH_FILE
-                          those of registries, as docker and podman read them
-  SLIPWAY_IDENTITY        age identity of the secrets of clusters
-  SLIPWAY_RELEASE_SERVER, SLIPWAY_GITHUB, SLIPWAY_RELEASE_REGISTRY
-                          where `release add` asks for checksums, digests
-  HTTPS_PROXY, HTTP_PROXY, NO_PROXY
-                          as curl reads them
-  SSL_CERT_FILE, SSL_CERT_DIR
-                          certificates to trust in place of the system's
-  GOPROXY, GOSUMDB, GOFLAGS
-                          for the Go toolchain that compiles Kubernetes
-  XDG_CACHE_HOME, XDG_CONFIG_HOME
-                          where caches and identities are
-  NO_COLOR                reports of mistakes without colours
-
-Exit codes:
-  0    done
-  1    it failed, or what was asked about is not well
-  2    the command line, a recipe or a config is wrong
-  130  interrupted";
-
 /// Builds immutable operating-system images for Kubernetes nodes from one TOML recipe, and runs them.
 #[derive(Debug, Parser)]
 #[command(
     version,
     propagate_version = true,
     disable_help_subcommand = true,
-    after_long_help = AFTER_HELP
+    after_long_help = examples::PROGRAMS_OWN
 )]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -115,8 +70,8 @@ pub(crate) struct Output {
     /// The folder of the cache, in place of SLIPWAY_CACHE and the default
     #[arg(long, global = true, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub cache: Option<PathBuf>,
-    /// The size above which a build removes the longest unused of the cache, as 20G, or none; in place of SLIPWAY_CACHE_SIZE and the
-    /// default
+    /// The size above which a build removes the longest unused of the cache, as 20G, or none; in place of SLIPWAY_CACHE_SIZE, the
+    /// settings and the default
     #[arg(long, global = true, value_name = "SIZE")]
     pub cache_size: Option<Limit>,
     /// The remote cache, oci://, s3:// or file:///, in place of SLIPWAY_REMOTE_CACHE and the settings; empty for none
@@ -190,7 +145,13 @@ impl Output {
             Some(folder) => Cache::at(folder.clone()),
             None => Cache::open(),
         }?;
-        Ok(match self.cache_size {
+        // A variable that is wrong is an error even where the option counts.
+        let environment = Limit::of_environment()?;
+        let limit = match self.cache_size.or(environment) {
+            Some(limit) => Some(limit),
+            None => settings::cache_size()?,
+        };
+        Ok(match limit {
             Some(limit) => cache.with_limit(limit),
             None => cache,
         })
@@ -201,56 +162,72 @@ impl Output {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Build and boot the demo in QEMU, and say whether it is a Ready node of Kubernetes
+    #[command(after_help = examples::DEMO)]
     Demo(DemoArgs),
     /// Write a recipe to begin with, NAME.toml in the current folder
+    #[command(after_help = examples::NEW)]
     New(NewArgs),
     /// Build the image of a recipe
+    #[command(after_help = examples::BUILD)]
     Build(BuildArgs),
     /// Boot an image in QEMU, with its console here
+    #[command(after_help = examples::RUN)]
     Run(RunArgs),
     /// Pin every package and download of a recipe in the lock beside it
+    #[command(after_help = examples::LOCK)]
     Lock(LockArgs),
     /// Check a recipe
+    #[command(after_help = examples::CHECK)]
     Check(CheckArgs),
     /// Say what a built image holds, read from its bytes
+    #[command(after_help = examples::INSPECT)]
     Inspect {
         /// An output folder, a disk or a unified kernel image
         #[arg(value_hint = ValueHint::AnyPath)]
         image: PathBuf,
     },
     /// Say what one image has otherwise than another: packages, kernel, sizes, every file of the root
+    #[command(after_help = examples::DIFF)]
     Diff(DiffArgs),
     /// Show where the time of a boot went
+    #[command(after_help = examples::TIMELINE)]
     Timeline(TimelineArgs),
     /// Serve images for a boot from the network
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::PXE)]
     Pxe(PxeCommand),
     /// Make a Kubernetes cluster, its nodes' configs and its administrator's access, and run it on this host
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::CLUSTER)]
     Cluster(ClusterCommand),
     /// Build many recipes side by side in a cluster
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::FARM)]
     Farm(FarmCommand),
     /// Add versions of Kubernetes to the release table, and look at it
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::RELEASE)]
     Release(ReleaseCommand),
     /// Look at the cache, or take away what nothing uses any more
-    #[command(subcommand)]
+    #[command(subcommand, after_help = examples::CACHE)]
     Cache(CacheCommand),
     /// Say what this host can do, and what to do about what it cannot
+    #[command(after_help = examples::DOCTOR)]
     Doctor,
-    /// Print the JSON Schema of recipes, for editors
+    /// Print the JSON Schema of recipes, or of cluster objects, for editors
+    #[command(after_help = examples::SCHEMA)]
     Schema {
-        /// Print the reference of all keys instead, as Markdown
+        /// Print the reference of all keys of recipes instead, as Markdown
         #[arg(long)]
         markdown: bool,
+        /// Print the schema of cluster objects instead
+        #[arg(long, conflicts_with = "markdown")]
+        cluster: bool,
     },
     /// Print a completion script for a shell
+    #[command(after_help = examples::COMPLETIONS)]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
     /// Print a manual page, as for `man -l -`
+    #[command(after_help = examples::MANUAL)]
     Manual {
         /// The page: slipway, or a command, as build or cache-prune
         #[arg(default_value = "slipway")]
@@ -260,6 +237,7 @@ pub(crate) enum Command {
         list: bool,
     },
     /// Check and merge Ignition and Butane configs, as a node would
+    #[command(after_help = examples::IGNITION)]
     Ignition {
         #[command(subcommand)]
         command: Ignition,
@@ -270,6 +248,7 @@ pub(crate) enum Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Ignition {
     /// Check a config by the rules of its version
+    #[command(after_help = examples::IGNITION_VALIDATE)]
     Validate {
         /// The config; - for stdin
         #[arg(value_hint = ValueHint::FilePath, required_unless_present = "batch")]
@@ -281,6 +260,7 @@ pub(crate) enum Ignition {
         local: LocalArgs,
     },
     /// Print what two configs come to
+    #[command(after_help = examples::MERGE)]
     Merge {
         /// The config below
         #[arg(value_hint = ValueHint::FilePath, required_unless_present = "batch", requires = "child")]
@@ -295,6 +275,7 @@ pub(crate) enum Ignition {
         local: LocalArgs,
     },
     /// Print the Ignition config that a Butane config becomes
+    #[command(after_help = examples::FROM_BUTANE)]
     FromButane {
         /// The config; - for stdin
         #[arg(value_hint = ValueHint::FilePath)]
@@ -312,6 +293,7 @@ pub(crate) enum Ignition {
         output: Option<PathBuf>,
     },
     /// Write the program `ignition`, which runs Ignition's stages in another system's initrd
+    #[command(after_help = examples::PROGRAM)]
     Program {
         /// Write it to this file, with mode 0755
         #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -504,6 +486,7 @@ pub(crate) struct TimelineArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum PxeCommand {
     /// Serve the `pxe` folder of a build by HTTP
+    #[command(after_help = examples::PXE_SERVE)]
     Serve {
         /// The output folder of the build, or its folder `pxe`
         #[arg(value_hint = ValueHint::DirPath)]
@@ -518,8 +501,10 @@ pub(crate) enum PxeCommand {
 #[derive(Debug, Subcommand)]
 pub(crate) enum CacheCommand {
     /// Say what it holds, by kind, and what its limit is
+    #[command(after_help = examples::CACHE_SHOW)]
     Show,
     /// Remove steps and downloads that no build has used for some time, nor uses now; they are made or fetched again when needed
+    #[command(after_help = examples::PRUNE)]
     Prune {
         /// How many days without use are enough
         #[arg(long, value_name = "DAYS", default_value_t = 14)]
@@ -529,6 +514,7 @@ pub(crate) enum CacheCommand {
         dry_run: bool,
     },
     /// Make a key that signs results for a remote cache: write it to FILE, print the public key
+    #[command(after_help = examples::KEYGEN)]
     Keygen {
         /// The secret key's file, which must not exist; only its owner can read it. A missing folder is made with the mode 0700
         #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use clap::CommandFactory as _;
+use cluster::object::json_schema;
 use platform::provider::DiskController;
 use slipway::host::atomic_file;
 use slipway::host::cache::{Cache, Entry};
@@ -592,10 +593,11 @@ pub(crate) fn doctor(
     })
 }
 
-pub(crate) fn schema(markdown: bool) -> Result<ExitCode> {
-    arguments::print(&match markdown {
-        true => recipe::reference::markdown(),
-        false => recipe::schema::text(),
+pub(crate) fn schema(markdown: bool, cluster: bool) -> Result<ExitCode> {
+    arguments::print(&match (markdown, cluster) {
+        (true, _) => recipe::reference::markdown(),
+        (false, true) => json_schema::text(),
+        (false, false) => recipe::schema::text(),
     })?;
     Ok(ExitCode::SUCCESS)
 }

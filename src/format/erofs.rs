@@ -31,6 +31,8 @@ use header::Header;
 use inode::{Form, Inode};
 use pack::Extent;
 
+use crate::format::hashed_file::HashedFile;
+
 /// Bytes of a block.
 const BLOCK: usize = 4096;
 /// The same.
@@ -136,6 +138,8 @@ pub enum Content<'a> {
         /// Bytes.
         size: u64,
     },
+    /// A file of this host, which has to have the hashed content.
+    Hashed(&'a HashedFile),
 }
 
 impl Content<'_> {
@@ -145,6 +149,7 @@ impl Content<'_> {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::Range { size, .. } => *size,
+            Self::Hashed(file) => file.size,
         }
     }
 }
@@ -172,7 +177,7 @@ pub struct Earlier {
 /// it was worth a try to pack it.
 ///
 /// # Errors
-/// If a file cannot be read or has become shorter, a node's folder is missing, a name, target or attribute is too long, or the file
+/// If a file cannot be read, has become shorter or is not what was hashed, a node's folder is missing, a name, target or attribute is too long, or the file
 /// cannot be written.
 pub fn write(
     nodes: &[Node<'_>],

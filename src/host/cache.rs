@@ -2,7 +2,7 @@
 //!
 //! Layout below the cache's folder:
 //! `downloads/ab/abcd…` objects by SHA-256 · `steps/NAME/KEY/` finished steps · `tmp/` work in progress ·
-//! `locks/` one lock file for each entry of `tmp/` · `digests/` SHA-256 of big files by their stat ·
+//! `locks/` one lock file for each entry of `tmp/` · `digests/` hashes of big files by their stat ·
 //! `lists/` the last verified list of each suite, by its URL · `runs/` what each running program uses.
 //!
 //! A finished step is a folder that was renamed into place, so a killed build leaves no partial step under a final
@@ -28,6 +28,7 @@ use nix::sys::stat::Mode;
 
 use super::tree;
 use crate::format::digest;
+use crate::format::hashed_file::HashedFile;
 
 pub use key::{Key, KeyBuilder};
 pub use limit::Limit;
@@ -176,7 +177,7 @@ impl Cache {
             made: Mutex::default(),
             uses: Uses::begin(&root)?,
             look_only: false,
-            limit: Limit::of_environment(&root)?,
+            limit: Limit::of_environment()?.unwrap_or_else(|| Limit::of_disk(&root)),
             shared: None,
             _in_use: in_use,
             root,
@@ -467,12 +468,40 @@ impl Cache {
     /// # Errors
     /// If the file cannot be read.
     pub fn digest(&self, path: &Path) -> Result<String> {
+        let is_known = |known: &str| (known.len() == 64).then(|| known.to_owned());
+        self.stored("digest", path, is_known, || {
+            let digest = digest::sha256(path)?;
+            Ok((digest.clone(), digest))
+        })
+    }
+
+    /// The hashes of a file that somebody else may change, for a key and for each later read. Stored as those of
+    /// [`Cache::digest`]: one that is out of date fails the read.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn hashed(&self, path: &Path) -> Result<HashedFile> {
+        let is_known = |known: &str| HashedFile::of_text(path, known);
+        self.stored("hashed file", path, is_known, || {
+            let hashed = HashedFile::hash(path)?;
+            Ok((hashed.text(), hashed))
+        })
+    }
+
+    /// What a big file's content comes to: read from the text that was stored for an unchanged file, or made, with its text.
+    fn stored<T>(
+        &self,
+        name: &str,
+        path: &Path,
+        read: impl FnOnce(&str) -> Option<T>,
+        make: impl FnOnce() -> Result<(String, T)>,
+    ) -> Result<T> {
         let about = || format!("reading {}", path.display());
         let meta = fs::metadata(path).with_context(about)?;
         if meta.len() < SMALL {
-            return digest::sha256(path);
+            return Ok(make()?.1);
         }
-        let memo = Key::of_data("digest", 1)
+        let memo = Key::of_data(name, 1)
             .text("path", &path.to_string_lossy())
             .text(
                 "stat",
@@ -489,12 +518,11 @@ impl Cache {
             )
             .finish();
         let memo = self.root.join("digests").join(memo.as_str());
-        if let Ok(known) = fs::read_to_string(&memo)
-            && known.len() == 64
-        {
+        let known = fs::read_to_string(&memo).ok();
+        if let Some(known) = known.and_then(|known| read(&known)) {
             return Ok(known);
         }
-        let digest = digest::sha256(path)?;
+        let (text, made) = make()?;
         // A file written within the clock's granularity could change again with the same times.
         let settled = meta.modified().is_ok_and(|at| {
             SystemTime::now()
@@ -503,10 +531,10 @@ impl Cache {
         });
         if settled {
             let mut temporary = tempfile::NamedTempFile::new_in(self.root.join("digests"))?;
-            std::io::Write::write_all(&mut temporary, digest.as_bytes())?;
+            std::io::Write::write_all(&mut temporary, text.as_bytes())?;
             temporary.persist(&memo)?;
         }
-        Ok(digest)
+        Ok(made)
     }
 }
 
@@ -691,5 +719,25 @@ mod tests {
         fs::write(&path, vec![2; 1 << 20]).unwrap();
         assert_ne!(first, cache.digest(&path).unwrap());
         assert_eq!(first.len(), 64);
+    }
+
+    #[test]
+    fn a_file_that_is_not_what_was_stored_of_it_is_not_read() {
+        let (folder, cache) = cache();
+        let path = folder.path().join("big");
+        fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let old = File::open(&path).unwrap();
+        old.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000))
+            .unwrap();
+        let first = cache.hashed(&path).unwrap();
+        let memo = folder.path().join("cache/digests");
+        let memo = fs::read_dir(memo).unwrap().next().unwrap().unwrap().path();
+        assert_eq!(fs::read_to_string(&memo).unwrap(), first.text());
+        assert_eq!(cache.hashed(&path).unwrap(), first);
+        // As after a change that left no trace in the file's times.
+        let stale = first.text().replace(['a', '1'], "0");
+        fs::write(&memo, &stale).unwrap();
+        let error = cache.hashed(&path).unwrap().read().unwrap_err();
+        assert!(format!("{error:#}").contains("changed during the build"));
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! All output of this module goes to stderr; stdout is for results.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -67,6 +68,10 @@ struct Inner {
     show: Show,
     began: Instant,
     records: Mutex<Vec<StepRecord>>,
+    /// The products of which [`Progress::step_once`] has begun the step.
+    once: Mutex<BTreeSet<String>>,
+    /// How many records are of images before the one that is built now.
+    before: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -92,14 +97,32 @@ impl Progress {
         Self(Arc::new(Inner {
             show,
             began: Instant::now(),
-            records: Mutex::new(Vec::new()),
+            records: Mutex::default(),
+            once: Mutex::default(),
+            before: AtomicUsize::new(0),
         }))
     }
 
-    /// Begins a step. It ends by [`Step::hit`] or [`Step::made`]; dropped without either, it failed.
+    /// Begins a step. It ends by [`Step::hit`] or [`Step::made`]; dropped without either, it failed. No two steps of an image have the
+    /// same name: the table and the report would not tell which is which.
     #[must_use]
     pub fn step(&self, name: &str) -> Step {
+        self.begin(name, true)
+    }
+
+    /// The same for a product that several others of an image ask for. `product` tells it from others; later steps of the same one are
+    /// neither shown nor recorded.
+    #[must_use]
+    pub fn step_once(&self, name: &str, product: &str) -> Step {
+        let mut once = self.0.once.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_first = once.insert(format!("{name} {product}"));
+        drop(once);
+        self.begin(name, is_first)
+    }
+
+    fn begin(&self, name: &str, is_shown: bool) -> Step {
         let bar = match &self.0.show {
+            _ if !is_shown => None,
             Show::Bars(bars) => {
                 let bar = bars.add(ProgressBar::new_spinner());
                 bar.set_style(style("{spinner} {prefix:24} {elapsed:>4}  {msg}"));
@@ -125,6 +148,7 @@ impl Progress {
             total: AtomicU64::new(0),
             done: AtomicU64::new(0),
             said: Mutex::new(Instant::now()),
+            is_shown,
             ended: false,
         }
     }
@@ -148,6 +172,20 @@ impl Progress {
             Show::Nothing => eprintln!("warning: {text}"),
             Show::Bars(_) | Show::Plain => self.say(&format!("warning: {text}")),
         }
+    }
+
+    /// Begins another image of the same run, as one of a recipe's variants: its steps have the names that the last one's had.
+    pub fn begin_image(&self) {
+        let mut once = self.0.once.lock().unwrap_or_else(PoisonError::into_inner);
+        once.clear();
+        self.0.before.store(self.records().len(), Ordering::Relaxed);
+    }
+
+    /// The ended steps of the image that is built now.
+    #[must_use]
+    pub fn of_image(&self) -> Vec<StepRecord> {
+        self.records()
+            .split_off(self.0.before.load(Ordering::Relaxed))
     }
 
     /// The ended steps, in the order in which they ended.
@@ -185,6 +223,8 @@ pub struct Step {
     total: AtomicU64,
     done: AtomicU64,
     said: Mutex<Instant>,
+    /// Whether it is shown and recorded.
+    is_shown: bool,
     ended: bool,
 }
 
@@ -260,6 +300,9 @@ impl Step {
     }
 
     fn may_speak(&self) -> bool {
+        if !self.is_shown {
+            return false;
+        }
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let due = said.elapsed() >= PLAIN_EVERY;
         if due {
@@ -270,6 +313,9 @@ impl Step {
 
     fn end(&mut self, outcome: Outcome, size: Option<u64>) {
         self.ended = true;
+        if !self.is_shown {
+            return;
+        }
         let took = self.began.elapsed();
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -417,6 +463,76 @@ mod tests {
         for (milliseconds, text) in [(3, "3 ms"), (1234, "1.2 s"), (125_000, "2 min 05 s")] {
             assert_eq!(seconds(Duration::from_millis(milliseconds)), text);
         }
+    }
+
+    #[test]
+    fn a_product_that_is_asked_for_again_has_one_step() {
+        let progress = Progress::new(Kind::Quiet);
+        for (product, bytes) in [("a", 1), ("a", 2), ("b", 3)] {
+            progress.step_once("tools", product).made(Some(bytes));
+        }
+        let bytes = |records: Vec<StepRecord>| -> Vec<_> {
+            records.into_iter().map(|record| record.bytes).collect()
+        };
+        assert_eq!(bytes(progress.records()), [Some(1), Some(3)]);
+        assert_eq!(progress.of_image(), progress.records());
+        progress.begin_image();
+        progress.step_once("tools", "a").made(Some(4));
+        assert_eq!(bytes(progress.of_image()), [Some(4)]);
+        assert_eq!(progress.records().len(), 3);
+    }
+
+    /// Where a step has the name that a caller gives; each caller gives another one.
+    const NAMED_BY_CALLERS: &[&str] = &[
+        // Artifacts, by their kinds.
+        "src/artifact.rs",
+        "src/install/again.rs",
+        "src/install/rootfs.rs",
+        "src/install/tools.rs",
+        // Programs, by their own names.
+        "src/lock/kubelet.rs",
+        "src/lock/kubelet/packages.rs",
+        "src/vm/demo.rs",
+    ];
+
+    #[test]
+    fn no_two_steps_have_the_same_name() {
+        let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut found: Vec<(String, String)> = Vec::new();
+        for item in crate::host::tree::walk(&source.join("src")).unwrap() {
+            let name = format!("src{}", item.inside);
+            if !name.ends_with(".rs") || name.contains("tests") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&item.path).unwrap();
+            let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+            let code: String = code.split_whitespace().collect::<Vec<_>>().join(" ");
+            let code = code.replace("progress .", "progress.");
+            for call in code.split("progress.step").skip(1) {
+                let arguments = call.trim_start_matches("_once").trim_start();
+                let Some(argument) = arguments.strip_prefix('(') else {
+                    continue;
+                };
+                let argument = argument.split(';').next().unwrap_or_default();
+                // Without what is done to the step at once.
+                let argument = argument.split(").").next().unwrap_or_default();
+                let argument = argument.trim_end_matches(')').to_owned();
+                let is_fixed =
+                    argument.contains('"') || argument.chars().all(|c| c == c.to_ascii_uppercase());
+                if is_fixed || !NAMED_BY_CALLERS.contains(&name.as_str()) {
+                    found.push((argument, name.clone()));
+                }
+            }
+        }
+        assert!(found.len() > 20, "{found:?}");
+        found.sort();
+        for two in found.windows(2) {
+            assert_ne!(two[0].0, two[1].0, "{two:?}");
+        }
+        let bare =
+            |(argument, _): &&(String, String)| !argument.contains('"') && argument != "PUBLISH";
+        let bare: Vec<_> = found.iter().filter(bare).collect();
+        assert!(bare.is_empty(), "names that callers give: {bare:?}");
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! of its process namespace), so that its death, or ours, ends all of its processes.
 
 pub mod background;
+#[cfg(test)]
+pub(crate) mod c_program;
 mod loopback;
 mod namespace;
 mod unsynced;

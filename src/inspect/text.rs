@@ -59,6 +59,9 @@ impl Display for Report {
                     ""
                 };
                 writeln!(f, "  {} {}{removed}", package.name, package.version)?;
+                if let Some(description) = &package.description {
+                    writeln!(f, "    {description}")?;
+                }
                 let parts = packages.iter().flat_map(Component::part_of);
                 let parts = parts.filter(|of| *of == package.name).count();
                 if parts > 0 {
@@ -123,5 +126,49 @@ impl Display for KernelReport {
             ),
             None => writeln!(f, "  kubelet  none"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A component as a document has it.
+    fn component(value: serde_json::Value) -> Component {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn removed_packages_are_listed_with_those_who_may_miss_them() {
+        let here = serde_json::json!({
+            "bom-ref": "a", "type": "library", "name": "libc6", "version": "2.41-12"
+        });
+        let gone = serde_json::json!({
+            "bom-ref": "b", "type": "library", "name": "perl-base", "version": "5.40.1-6", "scope": "excluded",
+            "properties": [
+                {"name": "slipway:removed", "value": "root"},
+                {"name": "slipway:missed-by", "value": "/usr/sbin/postconf: /usr/bin/perl"},
+                {"name": "slipway:missed-by", "value": "/usr/bin/c_rehash: /usr/bin/perl"},
+            ]
+        });
+        let report = Report {
+            kind: "raw disk",
+            packages: Some(vec![component(here.clone()), component(gone)]),
+            ..Report::default()
+        };
+        let text = report.to_string();
+        let listed = "\npackages: 2, 1 of them removed\n\
+                      \x20 libc6 2.41-12\n\
+                      \x20 perl-base 5.40.1-6 (removed)\n\
+                      \x20   may be missed by /usr/sbin/postconf: /usr/bin/perl\n\
+                      \x20   may be missed by /usr/bin/c_rehash: /usr/bin/perl\n";
+        assert!(text.contains(listed), "{text}");
+        let report = Report {
+            packages: Some(vec![component(here)]),
+            ..report
+        };
+        let text = report.to_string();
+        assert!(text.contains("\npackages: 1\n  libc6 2.41-12\n"), "{text}");
+        assert!(!text.contains("removed"), "{text}");
     }
 }

@@ -17,7 +17,7 @@ use crate::code;
 use crate::debian::pinned::Deb;
 use crate::host::cache::Key;
 use crate::host::session::Session;
-use crate::layer::{Entry, Kind, Source};
+use crate::layer::{Entry, Kind};
 
 /// The host name of the second installation: as long as the first one's, so that what has it in a field of fixed size differs
 /// in nothing else.
@@ -86,7 +86,7 @@ fn compare(first: &Rootfs, second: &Rootfs) -> Result<Vec<Generated>> {
                 };
                 match (&a.kind, &b.kind) {
                     (Kind::File(x), Kind::File(y)) => {
-                        let (x, y) = (content(x)?, content(y)?);
+                        let (x, y) = (x.read()?, y.read()?);
                         if x == y && same(a, b) {
                             continue;
                         }
@@ -108,14 +108,6 @@ fn compare(first: &Rootfs, second: &Rootfs) -> Result<Vec<Generated>> {
         });
     }
     Ok(found)
-}
-
-fn content(source: &Source) -> Result<Vec<u8>> {
-    match source {
-        Source::Bytes(bytes) => Ok(bytes.clone()),
-        Source::Path(path) => Ok(fs::read(path)?),
-        Source::Range { file, offset, size } => rootfs::range(file, *offset, *size),
-    }
 }
 
 /// A content of the second installation with the first one's host name.

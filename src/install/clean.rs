@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use super::database::FOLDER;
 use super::dropped;
-use super::options::{Options, Purpose};
+use super::options::{COPYRIGHT, DOCS, Options, Purpose};
 use super::package::Unpacked;
 use super::report::Dropped;
 use crate::host::cache::remove;
@@ -71,6 +71,15 @@ const ENABLED: &[&str] = &["etc/systemd/system", "etc/systemd/user"];
 /// The list of packages in an image without package manager: dpkg's status, for scanners and people.
 pub(super) const PACKAGES: &str = "usr/lib/slipway/packages";
 
+/// The folders that are left out without documentation, but for [`COPYRIGHT`].
+const DOCUMENTATION: &[&str] = &[
+    DOCS,
+    "usr/share/man",
+    "usr/share/info",
+    "usr/share/groff",
+    "usr/share/gtk-doc",
+];
+
 /// Whether a path of a package is unpacked.
 pub(super) fn is_kept(options: &Options, path: &str) -> bool {
     let below = |folders: &[&str]| {
@@ -79,22 +88,69 @@ pub(super) fn is_kept(options: &Options, path: &str) -> bool {
                 .is_some_and(|rest| rest.len() > 1 && rest.starts_with('/'))
         })
     };
-    if !options.docs
-        && below(&[
-            "usr/share/doc",
-            "usr/share/man",
-            "usr/share/info",
-            "usr/share/groff",
-            "usr/share/gtk-doc",
-        ])
-    {
-        return false;
+    if !options.docs && below(DOCUMENTATION) {
+        return is_copyright(path);
     }
     if let Some(rest) = path.strip_prefix("usr/share/locale/") {
         let language = rest.split('/').next().unwrap_or_default();
         return language == "locale.alias" || asked(options, language);
     }
     true
+}
+
+/// Whether a path is a package's licences, or the folder or link through which they are found.
+fn is_copyright(path: &str) -> bool {
+    in_docs(path).is_some_and(|inside| match inside.split_once('/') {
+        Some((_, name)) => name == COPYRIGHT,
+        None => true,
+    })
+}
+
+/// The part of a path below [`DOCS`].
+pub(super) fn in_docs(path: &str) -> Option<&str> {
+    path.strip_prefix(DOCS)?.strip_prefix('/')
+}
+
+/// Removes from the folders of documentation all but [`COPYRIGHT`], the folders without it, and links to removed ones.
+///
+/// It reads the folders instead of the packages' lists of paths: a path of a list may lead through a link out of the tree.
+pub(super) fn only_copyright(root: &Path) -> Result<()> {
+    let docs = root.join(DOCS);
+    if !docs.is_dir() {
+        return Ok(());
+    }
+    let mut links = Vec::new();
+    for entry in fs::read_dir(&docs)? {
+        let path = entry?.path();
+        let kind = fs::symlink_metadata(&path)?.file_type();
+        if kind.is_symlink() {
+            links.push(path);
+        } else if !kind.is_dir() || !has_copyright(&path)? {
+            remove(&path)?;
+        }
+    }
+    for link in links {
+        let target = fs::read_link(&link)?;
+        let inside = target.strip_prefix(Path::new("/").join(DOCS));
+        if fs::symlink_metadata(docs.join(inside.unwrap_or(&target))).is_err() {
+            remove(&link)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes all but [`COPYRIGHT`] from a package's folder of documentation; whether the folder has it.
+fn has_copyright(folder: &Path) -> Result<bool> {
+    let mut found = false;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name() == COPYRIGHT && !entry.file_type()?.is_dir() {
+            found = true;
+        } else {
+            remove(&entry.path())?;
+        }
+    }
+    Ok(found)
 }
 
 /// Whether a folder of messages (`de`, `pt_BR`, `sr@latin`) belongs to a requested locale (`de_DE.UTF-8`).
@@ -285,11 +341,64 @@ mod tests {
     }
 
     #[test]
+    fn of_documentation_only_copyright_stays_and_what_leads_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let docs = root.join(DOCS);
+        for path in [
+            "gcc-14-base/copyright",
+            "gcc-14-base/examples/copyright",
+            "x/README",
+        ] {
+            fs::create_dir_all(docs.join(path).parent().unwrap()).unwrap();
+            fs::write(docs.join(path), path).unwrap();
+        }
+        fs::write(docs.join("README"), "").unwrap();
+        fs::create_dir(docs.join("empty")).unwrap();
+        let link = |name: &str, to: &str| {
+            std::os::unix::fs::symlink(to, docs.join(name)).unwrap();
+        };
+        link("libgcc-s1", "gcc-14-base");
+        link("libgomp1", "/usr/share/doc/gcc-14-base");
+        link("gcc-14-base/link", "/tmp");
+        link("x-html", "x/html");
+        // Of a script: the host's folder has to stay.
+        let outside = folder.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("README"), "").unwrap();
+        link("outside", outside.to_str().unwrap());
+        only_copyright(root).unwrap();
+        let mut left: Vec<_> = crate::host::tree::walk(&docs)
+            .unwrap()
+            .into_iter()
+            .map(|item| item.inside)
+            .collect();
+        left.sort();
+        assert_eq!(
+            left,
+            [
+                "/gcc-14-base",
+                "/gcc-14-base/copyright",
+                "/libgcc-s1",
+                "/libgomp1",
+                "/outside"
+            ]
+        );
+        assert!(outside.join("README").exists());
+        only_copyright(&root.join("absent")).unwrap();
+    }
+
+    #[test]
     fn docs_and_locales_are_left_out_unless_asked_for() {
         let plain = options(false, &[]);
         for (path, expected) in [
             ("usr/share/doc", true),
-            ("usr/share/doc/bash", false),
+            ("usr/share/doc/bash", true),
+            ("usr/share/doc/bash/copyright", true),
+            ("usr/share/doc/bash/README.gz", false),
+            ("usr/share/doc/bash/examples/copyright", false),
+            ("usr/share/info/copyright", false),
+            ("usr/share/man/man1/copyright", false),
             ("usr/share/man/man1/x.1.gz", false),
             ("usr/share/documents/x", true),
             ("usr/share/locale/locale.alias", true),

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::database::FOLDER;
-use super::options::{Options, Purpose};
+use super::options::{COPYRIGHT, DOCS, Options, Purpose};
 use super::package::Unpacked;
 use super::reach::Files;
 use super::report::{Dropped, Missed};
@@ -115,7 +115,9 @@ pub(super) fn drop_packages(
     let mut gone = packaging(packages, &files, &stays);
     gone.retain(|name| names.contains(name));
     let dropped = report(&files, &gone, &stays);
-    without_packages(root, packages, &gone, &stays.files)?;
+    let mut but = stays.files.clone();
+    but.extend(copyrights(&files, &stays));
+    without_packages(root, packages, &gone, &but)?;
     for (folder, owner) in MANAGED {
         if gone.contains(owner) || !names.contains(owner) {
             remove(&root.join(folder))?;
@@ -125,6 +127,16 @@ pub(super) fn drop_packages(
         without_database(root, &stays)?;
     }
     Ok(dropped)
+}
+
+/// The licences of single programs that stay: the files that say so, and their folders.
+fn copyrights(files: &Files<'_>, stays: &Stays<'_>) -> Vec<String> {
+    let owners = stays.files.iter().filter_map(|file| files.owner(file));
+    let owners: BTreeSet<&str> = owners.collect();
+    let folders = owners.iter().map(|owner| format!("/{DOCS}/{owner}"));
+    folders
+        .flat_map(|folder| [format!("{folder}/{COPYRIGHT}"), folder])
+        .collect()
 }
 
 /// Removes dpkg's database, but for that of alternatives if their program stays.

@@ -1,5 +1,11 @@
 //! Options of an installation: the purpose of the tree, and the kept parts of its packages.
 
+/// Folder of documentation: in it each package has a folder, or a link to another package's folder.
+pub(super) const DOCS: &str = "usr/share/doc";
+/// Name of a package's licences in its folder of documentation. Licences demand that it goes with every copy (Debian policy
+/// 12.5), so that it stays without documentation too.
+pub(super) const COPYRIGHT: &str = "copyright";
+
 /// The purpose of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
@@ -17,7 +23,7 @@ pub struct Options {
     pub purpose: Purpose,
     /// The latest time of any file in the tree, seconds since 1970.
     pub epoch: u64,
-    /// Keep documentation and manual pages.
+    /// Keep documentation and manual pages, of which each package's copyright file is kept in any case.
     pub docs: bool,
     /// Keep messages of these locales, as `de_DE.UTF-8`.
     pub locales: Vec<String>,

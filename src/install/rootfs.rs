@@ -4,7 +4,6 @@
 //! stream with an index.
 
 use std::fs;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -238,11 +237,4 @@ impl Rootfs {
         }
         found
     }
-}
-
-/// A range of a file.
-pub(super) fn range(file: &Path, offset: u64, size: u64) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(size)?];
-    fs::File::open(file)?.read_exact_at(&mut bytes, offset)?;
-    Ok(bytes)
 }

@@ -46,7 +46,7 @@ pub fn install(session: &Session, name: &str, debs: &[Deb]) -> Result<Tools> {
         key = key.text(&deb.package.name, &deb.package.sha256);
     }
     let key = key.finish();
-    let step = session.progress.step(name);
+    let step = session.progress.step_once(name, key.as_str());
     let made = session.cache.step("tools", &key, |folder| {
         session.do_deferred()?;
         let root = folder.join("tree");

@@ -69,6 +69,9 @@ pub(super) fn install(
     step.note("configuring the packages");
     scripts.finish()?;
     remove_unwanted(root, &packages, wanted)?;
+    if !options.docs {
+        clean::only_copyright(root)?;
+    }
     Ok(packages)
 }
 
@@ -98,7 +101,11 @@ fn remove_unwanted(
     wanted: &(dyn Fn(&str) -> bool + Sync),
 ) -> Result<()> {
     let paths = packages.iter().flat_map(|package| &package.paths);
-    let unwanted = paths.map(|path| &path[1..]).filter(|path| !wanted(path));
+    let unwanted = paths
+        .map(|path| &path[1..])
+        // Below a kept link, which may lead out of the tree: [`clean::only_copyright`] removes these.
+        .filter(|path| clean::in_docs(path).is_none())
+        .filter(|path| !wanted(path));
     for path in unwanted.collect::<BTreeSet<_>>() {
         cache::remove(&root.join(path))?;
     }
@@ -125,8 +132,14 @@ mod tests {
         }
         std::os::unix::fs::symlink("/x", root.join("usr/share/man/man1/java.1.gz")).unwrap();
         let mut package = Unpacked::of("Package: a\n");
+        let outside = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.join("usr/share/doc")).unwrap();
+        std::os::unix::fs::symlink(outside.path(), root.join("usr/share/doc/a")).unwrap();
+        fs::write(outside.path().join("README"), "").unwrap();
         package.paths = [
             "/.",
+            "/usr/share/doc/a",
+            "/usr/share/doc/a/README",
             "/usr/share/man",
             "/usr/share/man/man1",
             "/usr/share/man/man1/a.1.gz",
@@ -145,5 +158,6 @@ mod tests {
         ] {
             assert_eq!(root.join(path).is_dir(), kept, "{path}");
         }
+        assert!(outside.path().join("README").exists());
     }
 }

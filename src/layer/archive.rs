@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::members::Members;
 use super::{Entry, Kind, Source, tree};
+use crate::format::hashed_file::HashedFile;
 
 /// The unpacked archive in the folder that keeps it.
 const PLAIN: &str = "content.tar";
@@ -29,9 +30,9 @@ pub(crate) struct Options {
 /// Unpacks an archive, plain or compressed by gzip, xz or zstd, in `folder`, which keeps it.
 ///
 /// # Errors
-/// If it is damaged or too large; or a path of it is absolute, leads upwards or through a link, or is neither file, folder nor
+/// If it is damaged, too large, or not what was hashed; or a path of it is absolute, leads upwards or through a link, or is neither file, folder nor
 /// link.
-pub(crate) fn unpack(archive: &Path, folder: &Path, options: Options) -> Result<()> {
+pub(crate) fn unpack(archive: &HashedFile, folder: &Path, options: Options) -> Result<()> {
     let plain = folder.join(PLAIN);
     let mut from = decoder(archive)?.take(LIMIT);
     let mut to = BufWriter::new(File::create(&plain)?);
@@ -71,9 +72,8 @@ pub(crate) fn open(folder: &Path) -> Result<Vec<Entry>> {
 }
 
 /// The content of an archive, by its first bytes.
-fn decoder(archive: &Path) -> Result<Box<dyn Read>> {
-    let file = File::open(archive).with_context(|| format!("opening {}", archive.display()))?;
-    let mut file = BufReader::with_capacity(1 << 18, file);
+fn decoder(archive: &HashedFile) -> Result<Box<dyn Read>> {
+    let mut file = BufReader::with_capacity(1 << 18, archive.open()?);
     Ok(match file.fill_buf()? {
         [0x1f, 0x8b, ..] => Box::new(flate2::read::MultiGzDecoder::new(file)),
         [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
@@ -190,7 +190,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         fs::write(&path, bytes).unwrap();
-        unpack(&path, folder.path(), options)?;
+        unpack(&HashedFile::hash(&path)?, folder.path(), options)?;
         let mut entries = open(folder.path())?;
         // The folder is gone with this function.
         for entry in &mut entries {

@@ -48,6 +48,9 @@ impl Usage {
                     meta.with_context(|| format!("looking at {}", path.display()))?
                         .len()
                 }
+                Kind::File(Source::Hashed(file)) if seen.insert((&file.path, u64::MAX)) => {
+                    file.size
+                }
                 Kind::File(Source::Range { file, offset, size })
                     if seen.insert((file, *offset)) =>
                 {

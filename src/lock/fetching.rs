@@ -108,7 +108,10 @@ fn fetch_from(
     set: &str,
 ) -> Result<Vec<Deb>> {
     let debs = debs(session, lock, set)?;
-    let step = session.progress.step(&format!("fetch {set}"));
+    let all: Vec<&str> = debs.iter().map(|deb| deb.package.sha256.as_str()).collect();
+    let step = session
+        .progress
+        .step_once(&format!("fetch {set}"), &all.join(" "));
     // A file gets this name only after its digest was verified.
     let missing: Vec<&Deb> = debs
         .iter()

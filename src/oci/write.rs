@@ -100,6 +100,10 @@ fn put<W: Write>(stream: &mut Stream<W>, entry: &Entry, mtime: u64) -> Result<()
             stream.header(entry, Form::File(size), mtime)?;
             stream.content(&mut file, size)?;
         }
+        Kind::File(Source::Hashed(file)) => {
+            stream.header(entry, Form::File(file.size), mtime)?;
+            stream.content(&mut file.open()?, file.size)?;
+        }
         Kind::File(Source::Range { file, offset, size }) => {
             let mut file = File::open(file)?;
             file.seek(SeekFrom::Start(*offset))?;

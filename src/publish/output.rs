@@ -1,5 +1,7 @@
 //! Output: the folder of one image, written beside its final path and renamed to it.
 
+mod leftovers;
+
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,12 @@ use crate::host::cache::{self, Key};
 use crate::host::interrupt::{Interrupt, Unfinished};
 use crate::host::progress::StepRecord;
 use crate::host::session::Session;
+
+/// Endings of the hidden siblings of an output folder: the one that is being written, the one that is being replaced, and the lock
+/// that a build holds.
+const NEW: &str = "new";
+const OLD: &str = "old";
+const LOCK: &str = "lock";
 
 /// The record of a build, `build-report.json`. It holds times, so `SHA256SUMS` leaves it out.
 #[derive(Debug, Serialize, Deserialize)]
@@ -76,7 +84,8 @@ pub struct Output {
 }
 
 impl Output {
-    /// Locks the folder `<parent>/<name>-<version>` of an image, waiting for another build of it.
+    /// Locks the folder `<parent>/<name>-<version>` of an image, waiting for another build of it, and removes what killed builds of
+    /// any image have left in `parent`.
     ///
     /// # Errors
     /// If its parent cannot be created or locked, or the image has no key.
@@ -88,8 +97,9 @@ impl Output {
         let parent = folder.parent().context("an output folder has a parent")?;
         let about = || format!("taking the output folder {}", folder.display());
         fs::create_dir_all(parent).with_context(about)?;
-        let held = File::create(beside(folder, "lock")?).with_context(about)?;
+        let held = File::create(beside(folder, LOCK)?).with_context(about)?;
         held.lock().with_context(about)?;
+        leftovers::remove(parent);
         Ok(Self {
             folder: folder.to_owned(),
             key,
@@ -116,7 +126,7 @@ impl Output {
     /// # Errors
     /// If it cannot be created.
     pub fn begin(&self, interrupt: &Interrupt) -> Result<Unfinished> {
-        let fresh = beside(&self.folder, "new")?;
+        let fresh = beside(&self.folder, NEW)?;
         cache::remove(&fresh)?;
         fs::create_dir(&fresh).with_context(|| format!("writing {}", fresh.display()))?;
         Ok(interrupt.unfinished(&fresh))
@@ -128,7 +138,7 @@ impl Output {
     /// If the new folder cannot be written; the old one is then unchanged.
     pub fn publish(&self, session: &Session, image: &Image, sums: Sums) -> Result<()> {
         let step = session.progress.step("publish");
-        let fresh = beside(&self.folder, "new")?;
+        let fresh = beside(&self.folder, NEW)?;
         image.write_files(&fresh)?;
         step.note("hashing");
         // The disk writes the data while the processor hashes. Only these files: others' data is not waited for.
@@ -142,7 +152,7 @@ impl Output {
         })?;
         step.made(None);
         let files = written(&fresh, sums)?;
-        let steps = session.progress.records();
+        let steps = session.progress.of_image();
         let page = Page::of(image, &fresh, steps, files.iter().map(row).collect())?.html(None)?;
         fs::write(fresh.join(PAGE), page).with_context(|| format!("writing {PAGE}"))?;
         self.replace(session, &fresh, files)
@@ -153,13 +163,13 @@ impl Output {
     /// Two renames: a folder cannot be renamed over one that is not empty. Between them there is no folder, never a
     /// mixed one.
     fn replace(&self, session: &Session, fresh: &Path, files: Vec<Written>) -> Result<()> {
-        let old = beside(&self.folder, "old")?;
+        let old = beside(&self.folder, OLD)?;
         cache::remove(&old)?;
         let about = || format!("writing {}", self.folder.display());
         let report = Report {
             key: self.key.as_str().to_owned(),
             builder: Some(Builder::this()),
-            steps: session.progress.records(),
+            steps: session.progress.of_image(),
             files,
         };
         // The old folder is replaced only after the new one is on the disk.
@@ -288,6 +298,21 @@ mod tests {
         assert_eq!(fs::read_to_string(folder.join("file")).unwrap(), "one");
         fs::remove_file(folder.join("file")).unwrap();
         assert!(!output.is_current());
+    }
+
+    #[test]
+    fn a_build_removes_what_a_killed_one_of_another_image_left() {
+        let place = tempfile::tempdir().unwrap();
+        let session = session(place.path());
+        let out = place.path().join("out");
+        let killed = Output::take_folder(&out.join("other-1"), key("a")).unwrap();
+        std::mem::forget(killed.begin(&session.interrupt).unwrap());
+        let take = || Output::take_folder(&out.join("demo-1"), key("a")).unwrap();
+        drop(take());
+        assert!(out.join(".other-1.new").exists(), "it is alive");
+        drop(killed);
+        drop(take());
+        assert!(!out.join(".other-1.new").exists());
     }
 
     #[test]

@@ -75,6 +75,9 @@ pub struct Component {
     pub name: String,
     /// Its version.
     pub version: String,
+    /// What of it is in the image, if that is neither all nor nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
     /// Package URL.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub purl: Option<String>,
@@ -185,6 +188,7 @@ impl Component {
             name: package.name.clone(),
             version: package.version.clone(),
             purl: Some(purl),
+            description: None,
             scope: None,
             hashes: vec![Hash::sha256(&package.sha256)],
             properties: properties.collect(),
@@ -229,12 +233,18 @@ impl Component {
     #[must_use]
     fn removed(mut self, set: &str, dropped: Option<&Dropped>) -> Self {
         let Some(dropped) = dropped else { return self };
-        self.scope = Some(EXCLUDED.to_owned());
         let property = |name: &str, value: String| Property {
             name: name.to_owned(),
             value,
         };
-        self.properties.push(property(REMOVED, set.to_owned()));
+        if dropped.kept.is_empty() {
+            self.scope = Some(EXCLUDED.to_owned());
+            self.properties.push(property(REMOVED, set.to_owned()));
+        } else {
+            // Advisories are about these as much as about all of it.
+            let kept = dropped.kept.join(", ");
+            self.description = Some(format!("Of its files only these are in the image: {kept}"));
+        }
         self.properties.extend(
             dropped
                 .missed_by
@@ -242,6 +252,26 @@ impl Component {
                 .map(|missed| property(MISSED, format!("{}: {}", missed.path, missed.program))),
         );
         self
+    }
+
+    /// The same as the package that these locales were compiled from: none of its files is in the image.
+    #[must_use]
+    fn compiled_to(mut self, locales: &[String]) -> Self {
+        self.scope = Some(EXCLUDED.to_owned());
+        self.description = Some(format!(
+            "Not in the image, which has locales that were compiled from it: {}",
+            locales.join(", ")
+        ));
+        self
+    }
+
+    /// How much of it is in the image: nothing, a part or all.
+    fn presence(&self) -> u8 {
+        match (self.is_removed(), &self.description) {
+            (true, _) => 0,
+            (false, Some(_)) => 1,
+            (false, None) => 2,
+        }
     }
 
     /// Whether its files are not in the image.
@@ -273,6 +303,7 @@ impl Component {
             name: name.to_owned(),
             version: version.to_owned(),
             purl: Some(purl.to_owned()),
+            description: None,
             scope: None,
             hashes: vec![Hash::sha256(sha256)],
             properties: Vec::new(),
@@ -371,7 +402,11 @@ pub fn list(
                 let dropped = dropped
                     .iter()
                     .find(|dropped| dropped.package == package.name);
-                Component::package(package, set, distribution).removed(set, dropped)
+                let component = Component::package(package, set, distribution);
+                match set {
+                    SET_LOCALES => component.compiled_to(&locked.recipe.locale.generate),
+                    _ => component.removed(set, dropped),
+                }
             })
         });
     let modules = dkms::packages(locked, &kernel.compiled).map(|(package, compiled)| {
@@ -454,8 +489,9 @@ pub fn text(
             }
             std::collections::btree_map::Entry::Occupied(mut slot) => {
                 // What one set has is in the image.
-                if component.scope.is_none() {
-                    slot.get_mut().scope = None;
+                if component.presence() > slot.get().presence() {
+                    slot.get_mut().scope = component.scope;
+                    slot.get_mut().description = component.description;
                 }
                 let known = &mut slot.get_mut().properties;
                 known.extend(component.properties);

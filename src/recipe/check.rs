@@ -73,6 +73,7 @@ use kernel::RawKernel;
 use kubernetes::RawKubernetes;
 use locale::RawLocale;
 use made::Made;
+pub use mirrors::ContainerdRelease;
 use mirrors::RawContainerd;
 use node::RawNode;
 use root::RawRoot;
@@ -237,6 +238,7 @@ pub(super) fn recipe(
     let (locale, made) = check.words(locale, &sysctl, &kernel, kubernetes.is_some());
     let mut files = files::check(&mut check, &overlay, &files, &variables);
     mirrors::check(&mut check, &containerd, kubernetes.is_some(), &mut files);
+    let containerd = mirrors::release(&mut check, &containerd, kubernetes.is_some());
     let (files, places) = made::with_made(&mut check, files, made);
     let trees = trees::check(&mut check, &overlay.archives, &overlay.images);
     addons::check(&mut check, &files);
@@ -279,6 +281,7 @@ pub(super) fn recipe(
         containers: containers.images,
         images_from: containers.images_from,
         etcd: containers.etcd,
+        containerd,
         prebuilt: containers.prebuilt,
     };
     reserved::check(&mut check, &recipe, &places);

@@ -258,4 +258,101 @@ mod tests {
             }
         }
     }
+
+    /// The keys of a schema's tables, each with its path, `*` for a name; the variants' own tables are recipes.
+    fn keys(reference: &Reference<'_>, path: &str, schema: &Json, found: &mut Vec<String>) {
+        let schema = resolve(reference.root, schema);
+        for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+            let within = match path {
+                "" => key.clone(),
+                path => format!("{path}.{key}"),
+            };
+            found.push(within.clone());
+            let property = resolve(reference.root, property);
+            if within != VARIANTS
+                && let Some((path, schema)) = reference.inner(&within, property)
+            {
+                keys(reference, path.trim_end_matches("[]"), schema, found);
+            }
+        }
+    }
+
+    /// The parts of a dotted key; quoted ones have dots of their own.
+    fn parts(key: &str) -> Vec<String> {
+        let mut is_quoted = false;
+        let parts = key.split(|c: char| {
+            is_quoted ^= c == '"';
+            c == '.' && !is_quoted
+        });
+        parts
+            .map(|part| part.trim_matches('"').to_owned())
+            .collect()
+    }
+
+    /// The keys of the commented recipe, in use or in a comment, each with the parts of its path. A key that stands in an inline
+    /// table, or as an alternative behind another one, counts on both levels.
+    fn commented() -> Vec<Vec<String>> {
+        let is_key = |word: &&str| {
+            let begins = word.starts_with(|c: char| c.is_ascii_lowercase());
+            begins
+                && word
+                    .bytes()
+                    .all(|b| b == b'-' || b.is_ascii_lowercase() || b.is_ascii_digit())
+        };
+        let (mut table, mut list) = (Vec::new(), Vec::new());
+        let mut found = Vec::new();
+        for line in COMMENTED.lines() {
+            let line = line.trim_start().trim_start_matches("# ").trim_start();
+            if let Some(header) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+                table = parts(header.0.trim_start_matches('['));
+                found.push(table.clone());
+                continue;
+            }
+            let words: Vec<&str> = line.split(|c: char| " {,".contains(c)).collect();
+            let assigned = words.iter().zip(words.iter().skip(1));
+            let assigned = assigned.filter(|(word, next)| **next == "=" && is_key(word));
+            let mut assigned: Vec<&str> = assigned.map(|(word, _)| *word).collect();
+            let own = assigned
+                .first()
+                .copied()
+                .filter(|key| line.starts_with(key));
+            if let Some(own) = own {
+                list = [&table[..], &[own.to_owned()]].concat();
+                found.push(list.clone());
+                assigned.remove(0);
+                let beside = |key: &&str| [&table[..], &[(*key).to_owned()]].concat();
+                found.extend(assigned.iter().map(beside));
+            } else if !line.starts_with('{') {
+                continue;
+            }
+            let within = |key: &&str| [&list[..], &[(*key).to_owned()]].concat();
+            found.extend(assigned.iter().map(within));
+        }
+        found
+    }
+
+    #[test]
+    fn the_commented_recipe_has_every_key_of_the_schema() {
+        let root = value();
+        let reference = Reference {
+            root: &root,
+            text: String::new(),
+        };
+        let mut wanted = Vec::new();
+        keys(&reference, "", &root, &mut wanted);
+        assert!(wanted.len() > 100, "{wanted:?}");
+        let written = commented();
+        let stands = |path: &String| {
+            let path = parts(path);
+            written.iter().any(|written| {
+                written.len() >= path.len()
+                    && (path.iter().zip(written)).all(|(want, part)| want == "*" || want == part)
+            })
+        };
+        let missing: Vec<&String> = wanted.iter().filter(|path| !stands(path)).collect();
+        assert!(
+            missing.is_empty(),
+            "recipes/node.toml has no word of {missing:?}"
+        );
+    }
 }

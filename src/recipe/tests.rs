@@ -590,6 +590,37 @@ fn coredns_wants_a_source_that_compiles() {
 }
 
 #[test]
+fn a_fallback_of_the_kubelet_is_allowed_or_an_error() {
+    let sources = |words: &str| {
+        let text = format!(
+            "{SMALL}\n[kubernetes]\nversion = '1.36'\n\
+             kubelet = [{{ release = 'https://k8s.example/{{version}}/{{program}}' }}, {{ go-module = true }}]\n{words}\n"
+        );
+        let line = text.lines().count();
+        let recipe = written(&[("a.toml", &text)]);
+        (
+            recipe.map(|recipe| recipe.kubernetes.unwrap().kubelet),
+            line,
+        )
+    };
+    for words in ["", "sources = 'prefer'"] {
+        let (both, _) = sources(words);
+        assert_eq!(both.unwrap().len(), 2, "{words}");
+    }
+    let (first, _) = sources("sources = 'require'");
+    let first = first.unwrap();
+    assert!(
+        matches!(&first[..], [KubeletSource::Release { .. }]),
+        "{first:?}"
+    );
+    let (wrong, line) = sources("sources = 'requires'");
+    let report = wrong.unwrap_err();
+    for expected in [&*format!("a.toml:{line}:11"), "`requires`", "`require`"] {
+        assert!(report.contains(expected), "{expected}: {report}");
+    }
+}
+
+#[test]
 fn flannel_is_compiled_and_of_no_registry() {
     let text = |sources: &str, from: &str| {
         let text = format!(
@@ -709,6 +740,8 @@ fn a_change_is_in_the_outputs_key_and_as_far_as_it_concerns_the_lock_in_its_dige
             true,
             true,
         ),
+        ("containerd.release = '2.2'", true, true),
+        ("containerd.release = '1.7'", false, false),
         // Of use only with a program that it has.
         ("kubernetes.github = 'http://x.example'", false, false),
         ("debian.docs = true", true, false),

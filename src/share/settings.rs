@@ -1,4 +1,4 @@
-//! The settings of the machine that builds: the remote cache, and how buckets are asked. They are no part of a recipe: where somebody
+//! The settings of the machine that builds: its cache, the remote cache, and how buckets are asked. They are no part of a recipe: where somebody
 //! builds decides about no byte of an image, and a recipe of others must not say whose results are taken.
 //!
 //! The file is `$SLIPWAY_SETTINGS`, else `slipway/settings.toml` below `$XDG_CONFIG_HOME` or `~/.config`. Variables of the environment
@@ -13,6 +13,7 @@ use fetch::{Credentials, Endpoints, Identity};
 use serde::Deserialize;
 
 use super::keys::{PublicKey, SecretKey};
+use crate::host::cache::Limit;
 
 /// The region of a server of S3's protocol that has none.
 const REGION: &str = "us-east-1";
@@ -41,9 +42,17 @@ pub struct Remote {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Raw {
     #[serde(default)]
+    cache: RawCache,
+    #[serde(default)]
     remote_cache: RawRemote,
     #[serde(default)]
     s3: S3,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCache {
+    size: Option<Limit>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -76,21 +85,12 @@ impl Settings {
     /// If the file or a variable is wrong, or a remote cache has no key.
     pub fn read(remote: Option<&str>) -> Result<Self> {
         let variable = |name: &str| env::var(name).ok();
-        let path = file(&variable);
-        let text = match &path {
-            Some(path) if path.exists() || variable("SLIPWAY_SETTINGS").is_some() => {
-                let text = fs::read_to_string(path);
-                text.with_context(|| format!("reading the settings {}", path.display()))?
-            }
-            _ => String::new(),
-        };
-        let place = path.unwrap_or_default();
-        Self::of(&text, &place, remote, &variable)
+        let (text, path) = text(&variable)?;
+        Self::of(&text, &path, remote, &variable)
     }
 
     fn of(text: &str, path: &Path, remote: Option<&str>, variable: Variable<'_>) -> Result<Self> {
-        let raw: Raw = toml::from_str(text)
-            .with_context(|| format!("reading the settings {}", path.display()))?;
+        let raw = Raw::of(text, path)?;
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let mut s3 = raw.s3;
         s3.endpoint = set("AWS_ENDPOINT_URL_S3")
@@ -135,6 +135,34 @@ impl Settings {
             ..fetch::Options::default()
         }
     }
+}
+
+impl Raw {
+    fn of(text: &str, path: &Path) -> Result<Self> {
+        toml::from_str(text).with_context(|| format!("reading the settings {}", path.display()))
+    }
+}
+
+/// The size of the cache that the settings have, if they have one. Nothing else of them has to be right for it but their form.
+///
+/// # Errors
+/// If the file is wrong, with line and column.
+pub fn cache_size() -> Result<Option<Limit>> {
+    let (text, path) = text(&|name| env::var(name).ok())?;
+    Ok(Raw::of(&text, &path)?.cache.size)
+}
+
+/// The text of the settings, empty without any, and their path.
+fn text(variable: Variable<'_>) -> Result<(String, PathBuf)> {
+    let path = file(variable);
+    let text = match &path {
+        Some(path) if path.exists() || variable("SLIPWAY_SETTINGS").is_some() => {
+            let text = fs::read_to_string(path);
+            text.with_context(|| format!("reading the settings {}", path.display()))?
+        }
+        _ => String::new(),
+    };
+    Ok((text, path.unwrap_or_default()))
 }
 
 /// The file of the settings; none for a user without a home.
@@ -263,6 +291,37 @@ mod tests {
             ],
         );
         assert!(path.contains("reading the signing key /none"), "{path}");
+    }
+
+    #[test]
+    fn a_size_of_the_cache_is_read_and_refused_with_its_place() {
+        let size = |text: &str| {
+            let raw = Raw::of(text, Path::new("/etc/settings.toml"));
+            raw.map(|raw| raw.cache.size)
+                .map_err(|error| format!("{error:#}"))
+        };
+        assert_eq!(size(""), Ok(None));
+        assert_eq!(size("[cache]"), Ok(None));
+        assert_eq!(
+            size("[cache]\nsize = '50 GiB'"),
+            Ok(Some(Limit(Some(50 << 30))))
+        );
+        assert_eq!(size("[cache]\nsize = 'none'"), Ok(Some(Limit(None))));
+        for (wrong, column, expected) in [
+            (
+                "size = 'large'",
+                8,
+                "\"large\" is not a size: expected a whole number",
+            ),
+            ("size = 20", 8, "invalid type: integer"),
+            ("sizes = '20G'", 1, "expected `size`"),
+        ] {
+            let error = size(&format!("[cache]\n{wrong}")).unwrap_err();
+            let place = format!("line 2, column {column}");
+            for expected in ["/etc/settings.toml", &place, expected] {
+                assert!(error.contains(expected), "{expected}: {error}");
+            }
+        }
     }
 
     #[test]

@@ -31,6 +31,9 @@ const NO_MODULES: [&str; 2] = [VMLINUZ, "System.map"];
 /// The kernel's configuration beside its modules, where Fedora has it and kubeadm looks for it: a kernel that tells its configuration in
 /// `/proc/config.gz` is rare, and kubeadm refuses a node that tells it nowhere.
 const CONFIG: &str = "config";
+/// Where packages have their licences: the name of this file in a folder of each.
+const DOCS: &str = "usr/share/doc";
+const COPYRIGHT: &str = "copyright";
 /// Path of the package inside depmod's namespace.
 const INSIDE: &str = "/work";
 
@@ -160,6 +163,7 @@ fn unpack_with(
         let path = format!("/{MODULES}/{release}/{CONFIG}");
         entries.push(Entry::copy(path, 0o644, config));
     }
+    entries.extend(licences(&made.path)?);
     // A recipe may bring further modules, and with them depmod's files.
     let layer = Layer::with_key(entries, key.clone())?.of(Writer::Package);
     let size = fs::metadata(&vmlinuz)
@@ -225,6 +229,24 @@ fn config_of_boot(folder: &Path, release: &str) -> Option<PathBuf> {
     (!beside.is_file() && config.is_file()).then_some(config)
 }
 
+/// The licences of the unpacked packages, which the root has as it has those of its own.
+fn licences(folder: &Path) -> Result<Vec<Entry>> {
+    let mut found = Vec::new();
+    for (name, path) in entries(&folder.join(DOCS))? {
+        let file = path.join(COPYRIGHT);
+        let is_there = path.is_dir() && !path.is_symlink() && !file.is_symlink() && file.is_file();
+        if is_there {
+            let inside = format!("/{DOCS}/{name}");
+            found.push(Entry::copy(format!("{inside}/{COPYRIGHT}"), 0o644, file));
+            found.push(Entry::directory(inside, 0o755));
+        }
+    }
+    if !found.is_empty() {
+        found.push(Entry::directory(format!("/{DOCS}"), 0o755));
+    }
+    Ok(found)
+}
+
 /// Names and paths of what is in a folder; nothing if it is not there.
 fn entries(folder: &Path) -> Result<Vec<(String, PathBuf)>> {
     let about = || format!("reading {}", folder.display());
@@ -262,6 +284,38 @@ mod tests {
         assert_eq!(found(), Some(config));
         fs::write(modules.join(CONFIG), "").unwrap();
         assert_eq!(found(), None);
+    }
+
+    #[test]
+    fn the_licences_of_a_kernel_go_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(licences(folder.path()).unwrap(), []);
+        let docs = folder.path().join(DOCS);
+        for path in [
+            "linux-image-1/copyright",
+            "linux-image-1/NEWS",
+            "other/NEWS",
+        ] {
+            let path = docs.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        // Out of the package.
+        symlink("/etc", docs.join("link")).unwrap();
+        fs::create_dir(docs.join("bad")).unwrap();
+        symlink("/etc/passwd", docs.join("bad").join(COPYRIGHT)).unwrap();
+        let mut paths: Vec<String> = licences(folder.path())
+            .unwrap()
+            .into_iter()
+            .map(|entry| entry.path)
+            .collect();
+        paths.sort();
+        let expected = [
+            "/usr/share/doc",
+            "/usr/share/doc/linux-image-1",
+            "/usr/share/doc/linux-image-1/copyright",
+        ];
+        assert_eq!(paths, expected);
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod certificates;
 mod credential_providers;
 mod enable;
 mod found;
+mod inputs;
 mod locales;
 mod modules;
 mod overlay;

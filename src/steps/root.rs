@@ -53,7 +53,7 @@ pub struct Root {
 /// Lays the layers over the tree, later ones over earlier ones, and seals the result.
 ///
 /// # Errors
-/// If two layers conflict, or a file changed meanwhile.
+/// If two layers conflict, or a file changed since it was hashed for its layer.
 pub fn seal(
     session: &Session,
     locked: &LockedRecipe,
@@ -69,6 +69,9 @@ pub fn seal(
         key = key.key("layer", &layer.key);
     }
     let key = key.finish();
+    for warning in set_id::warnings(rootfs.entries(), &options.set_uid) {
+        session.progress.warn(&warning);
+    }
     let step = session.progress.step("root");
     let made = session.cache.step("root", &key, |folder| {
         let base = set_id::removed(rootfs.entries(), &options.set_uid);
@@ -217,6 +220,10 @@ fn nodes(entries: &[Entry]) -> Result<Vec<Node<'_>>> {
                 let content = Content::Range { file, offset, size };
                 (Some(content), Some((file.as_path(), WHOLE)))
             }
+            Kind::File(Source::Hashed(file)) => (
+                Some(Content::Hashed(file)),
+                Some((file.path.as_path(), WHOLE)),
+            ),
             Kind::File(Source::Range { file, offset, size }) => {
                 let (offset, size) = (*offset, *size);
                 let content = Content::Range { file, offset, size };
@@ -271,4 +278,47 @@ fn uuid(what: &str, key: &Key) -> Guid {
     bytes[6] = (bytes[6] & 0x0f) | 0x40;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
     Guid(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::cache::Cache;
+
+    #[test]
+    fn a_file_that_changes_between_its_layer_and_the_root_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("cache")).unwrap();
+        let agent = folder.path().join("agent");
+        // More than what is packed at once, and the same size afterwards.
+        let mut content = vec![7; (5 << 20) + 1];
+        fs::write(&agent, &content).unwrap();
+        let entries = vec![
+            Entry::directory("/", 0o755),
+            Entry::copy("/agent", 0o755, &agent),
+            Entry::copy("/same", 0o755, &agent),
+        ];
+        let layer = Layer::new(&cache, entries).unwrap();
+        let volume = Volume {
+            uuid: uuid("test", &layer.key),
+            epoch: 1,
+            compression: "lz4".parse().unwrap(),
+            cluster: 1 << 16,
+        };
+        let write = || {
+            let nodes = nodes(&layer.entries).unwrap();
+            assert!(matches!(nodes[2].kind, erofs::Kind::HardLink(1)));
+            erofs::write(&nodes, &volume, None, &folder.path().join(EROFS))
+        };
+        write().unwrap();
+        for at in [0, 5 << 20] {
+            content[at] = 8;
+            fs::write(&agent, &content).unwrap();
+            let error = format!("{:#}", write().unwrap_err());
+            assert!(error.contains("agent changed during the build"), "{error}");
+            content[at] = 7;
+        }
+        fs::write(&agent, &content).unwrap();
+        write().unwrap();
+    }
 }

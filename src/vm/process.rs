@@ -338,3 +338,96 @@ fn complaint(place: &Path) -> String {
         _ => String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use image::guid::Guid;
+
+    use super::super::machine::line::INSIDE;
+    use super::super::machine::{Accel, Clock, OnReset};
+    use super::*;
+    use crate::host::cache::Key;
+    use crate::host::sandbox::c_program;
+
+    /// What QEMU says of a port in use.
+    const WORDS: &str =
+        "qemu-system-x86_64: -netdev user,id=net0: Could not set up host forwarding rule";
+
+    /// A tools tree whose QEMU says why it does not start, and ends; before that it connects to its sockets or does not.
+    fn failing(connects: bool) -> tempfile::TempDir {
+        let tree = tempfile::tempdir().unwrap();
+        let folder = tree.path().join("usr/bin");
+        std::fs::create_dir_all(&folder).unwrap();
+        let sockets = [
+            files::CONSOLE.to_owned(),
+            files::CONTROL.to_owned(),
+            files::port(0),
+        ];
+        let sockets = sockets.map(|name| format!("at(\"{INSIDE}/0/{name}\");"));
+        let sockets = match connects {
+            true => sockets.concat(),
+            false => String::new(),
+        };
+        let source = format!(
+            "#include <stdio.h>\n#include <string.h>\n#include <sys/socket.h>\n#include <sys/un.h>\n\
+             void at(const char *path) {{\n  struct sockaddr_un a = {{ AF_UNIX }};\n  strcpy(a.sun_path, path);\n\
+             \x20 if (connect(socket(AF_UNIX, SOCK_STREAM, 0), (void *)&a, sizeof a)) perror(path);\n}}\n\
+             int main() {{ {sockets} fputs(\"{WORDS}\\n\", stderr); return 1; }}\n"
+        );
+        c_program::compile(&source, &folder.join(PROGRAM));
+        tree
+    }
+
+    fn machine(place: &Path) -> Machine {
+        for name in ["kernel", "initrd"] {
+            std::fs::write(place.join(name), "").unwrap();
+        }
+        Machine {
+            memory: 512,
+            cpus: 1,
+            accel: Accel::Tcg,
+            clock: Clock::Real,
+            uuid: Guid([1; 16]),
+            start: Start::Direct {
+                kernel: place.join("kernel"),
+                initrd: place.join("initrd"),
+                cmdline: String::new(),
+            },
+            disks: Vec::new(),
+            names: BTreeMap::new(),
+            faults: BTreeMap::new(),
+            tpm: None,
+            folders: Vec::new(),
+            config: None,
+            forwards: Vec::new(),
+            ports: vec!["slipway.test".into()],
+            nets: Vec::new(),
+            peer: None,
+            capture: false,
+            on_reset: OnReset::Stop,
+            record: None,
+        }
+    }
+
+    #[test]
+    fn the_words_of_a_qemu_that_does_not_start_are_shown() {
+        if !linux::host::is_root() {
+            return linux::host::skipped("a sandbox needs root");
+        }
+        for connects in [false, true] {
+            let tree = failing(connects);
+            let place = tempfile::tempdir().unwrap();
+            let tools = Tools {
+                root: tree.path().to_owned(),
+                key: Key::of_data("failing", 1).finish(),
+            };
+            let started = Vm::start(&tools, &machine(place.path()), place.path(), None);
+            let error = format!("{:#}", started.unwrap_err());
+            let (first, words) = error.split_once(": ").unwrap();
+            assert_eq!(first, "QEMU did not start", "{error}");
+            assert!(words.contains(WORDS), "{error}");
+        }
+    }
+}

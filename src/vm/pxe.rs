@@ -1,6 +1,6 @@
 //! Serves a PXE artifact folder by HTTP, with ranges, so that iPXE and the init can fetch from it.
 
-use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -85,12 +85,18 @@ impl Server {
         self.address
     }
 
-    /// The script's URL: where the server listens at all addresses, by the one of the default route, if there is one.
+    /// The script's URL: where the server listens at all addresses, by the one of the default route; without such a route by the first
+    /// one that other machines may reach, and without any by that of loopback.
     #[must_use]
     pub fn url(&self) -> String {
         let mut address = self.address;
         if address.ip().is_unspecified() {
-            address.set_ip(own_address(address.is_ipv6()).unwrap_or(address.ip()));
+            let six = address.is_ipv6();
+            let own = own_address(six).or_else(|| reachable(six, &addresses()));
+            address.set_ip(own.unwrap_or(match six {
+                false => Ipv4Addr::LOCALHOST.into(),
+                true => Ipv6Addr::LOCALHOST.into(),
+            }));
         }
         format!("http://{address}/{SCRIPT}")
     }
@@ -127,6 +133,26 @@ fn own_address(six: bool) -> Option<IpAddr> {
     let socket = UdpSocket::bind(any).ok()?;
     socket.connect(far).ok()?;
     Some(socket.local_addr().ok()?.ip())
+}
+
+/// The addresses of this host's interfaces; none if they cannot be read.
+fn addresses() -> Vec<IpAddr> {
+    let all = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    let of = |address: nix::sys::socket::SockaddrStorage| {
+        let four = address.as_sockaddr_in().map(|four| four.ip().into());
+        four.or_else(|| address.as_sockaddr_in6().map(|six| six.ip().into()))
+    };
+    all.filter_map(|interface| of(interface.address?)).collect()
+}
+
+/// The first address of this version that a machine of another host may ask without the name of an interface.
+fn reachable(six: bool, addresses: &[IpAddr]) -> Option<IpAddr> {
+    let is_local = |address: &IpAddr| match address {
+        IpAddr::V4(four) => four.is_link_local(),
+        IpAddr::V6(six) => six.is_unicast_link_local(),
+    };
+    let mut own = addresses.iter().copied();
+    own.find(|address| address.is_ipv6() == six && !address.is_loopback() && !is_local(address))
 }
 
 /// Whether a request's path leads over a symbolic link below the folder. The names of a PXE artifact need no escapes.
@@ -234,5 +260,77 @@ mod tests {
         assert!(get(server.address(), "/root", "").ends_with("0123456789"));
         drop(server);
         assert!(TcpStream::connect(address).is_err());
+    }
+
+    /// A folder that can be served.
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(SCRIPT), "#!ipxe\n").unwrap();
+        folder
+    }
+
+    /// The address in the script's URL of a server that listens at all.
+    fn advertised(any: IpAddr) -> IpAddr {
+        let folder = folder();
+        let server = Server::start(folder.path(), SocketAddr::new(any, 0)).unwrap();
+        let url = server.url();
+        let host = url
+            .strip_prefix("http://")
+            .and_then(|url| url.split_once('/'));
+        let found: SocketAddr = host.unwrap().0.parse().unwrap();
+        assert_eq!(found.port(), server.address().port());
+        assert!(server.address().ip().is_unspecified());
+        found.ip()
+    }
+
+    #[test]
+    fn a_server_at_all_addresses_names_one_that_can_be_asked() {
+        let four = advertised(Ipv4Addr::UNSPECIFIED.into());
+        assert!(four.is_ipv4() && !four.is_unspecified(), "{four}");
+        let folder = folder();
+        // A host may be without the other version.
+        if Server::start(
+            folder.path(),
+            SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0),
+        )
+        .is_ok()
+        {
+            let six = advertised(Ipv6Addr::UNSPECIFIED.into());
+            assert!(six.is_ipv6() && !six.is_unspecified(), "{six}");
+        }
+    }
+
+    /// In a namespace with nothing but an interface that is down: no route leads anywhere.
+    #[test]
+    fn a_server_on_a_host_without_a_route_names_loopback() {
+        if !linux::host::is_root() {
+            return linux::host::skipped("a network namespace needs root");
+        }
+        let without = std::thread::spawn(|| {
+            // Of this thread, and of those that it starts.
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            let any = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+            any.map(advertised)
+        });
+        let loopback: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        assert_eq!(without.join().unwrap(), loopback);
+    }
+
+    #[test]
+    fn the_first_address_that_others_reach_is_taken() {
+        let addresses = [
+            "127.0.0.1",
+            "::1",
+            "169.254.7.7",
+            "fe80::1",
+            "192.0.2.7",
+            "192.0.2.8",
+            "2001:db8::7",
+        ];
+        let addresses = addresses.map(|address| address.parse().unwrap());
+        let found = |six, addresses: &[IpAddr]| reachable(six, addresses).map(|ip| ip.to_string());
+        assert_eq!(found(false, &addresses).as_deref(), Some("192.0.2.7"));
+        assert_eq!(found(true, &addresses).as_deref(), Some("2001:db8::7"));
+        assert_eq!(found(true, &addresses[..6]), None);
     }
 }

@@ -1,7 +1,7 @@
 //! A build of a recipe that brings content in every way: files and archives of a server, templates, certificate authorities, programs
 //! that run in the root.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -10,6 +10,7 @@ use data_encoding::HEXLOWER;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use slipway::host::cache::Cache;
+use slipway::publish::sbom::{self, Property};
 
 use super::servers::{Files, run, serve};
 use super::{Place, RECIPE};
@@ -231,6 +232,7 @@ fn a_recipe_brings_files_of_servers_authorities_and_what_programs_make() {
     let (good, said) = bench.build(&bench.more, "again");
     assert!(good, "{said}");
     assert_eq!(bench.sums("again"), bench.sums("out"));
+    bill(&bench);
     in_the_root(&bench);
 }
 
@@ -268,6 +270,48 @@ fn refused(bench: &Bench) {
     let expected = "/usr/lib/slipway/y is in /usr/lib/slipway";
     assert!(!good && said.contains(expected), "{said}");
     assert!(said.contains("small.toml:"), "{said}");
+}
+
+/// The SBOM has the packages that are in the root, by their licences there, and no others but as excluded.
+fn bill(bench: &Bench) {
+    let cache = bench.place.folder.join("cache/steps/rootfs");
+    let mut indexes = fs::read_dir(cache).unwrap();
+    let index = indexes.next().unwrap().unwrap().path().join("rootfs.json");
+    assert!(indexes.next().is_none(), "two roots");
+    let index: Value = serde_json::from_slice(&fs::read(index).unwrap()).unwrap();
+    let paths = index.as_array().unwrap().iter();
+    let paths = paths.map(|entry| entry["path"].as_str().unwrap());
+    let docs: BTreeSet<&str> = paths
+        .clone()
+        .filter_map(|path| path.strip_prefix("/usr/share/doc/"))
+        .collect();
+    let is_licence = |path: &&&str| {
+        path.split_once('/')
+            .is_none_or(|(_, name)| name == "copyright")
+    };
+    let others: Vec<_> = docs.iter().filter(|path| !is_licence(path)).collect();
+    assert!(others.is_empty(), "{others:?}");
+
+    let sbom = bench.place.folder.join("out/small-1.0/sbom.cdx.json");
+    let sbom = sbom::components(&fs::read_to_string(sbom).unwrap()).unwrap();
+    let of = |set: &str| -> BTreeMap<&str, bool> {
+        let has = |property: &Property| property.name == "slipway:set" && property.value == set;
+        let listed = sbom.iter().filter(|found| found.properties.iter().any(has));
+        listed
+            .map(|found| (found.name.as_str(), !found.is_removed()))
+            .collect()
+    };
+    let root = of("root");
+    assert!(root.len() > 80 && root["openssh-server"], "{root:?}");
+    assert!(root.values().any(|ships| !ships), "{root:?}");
+    for (name, ships) in &root {
+        assert_eq!(docs.contains(name), *ships, "{name}");
+    }
+    let without = docs.iter().filter(|path| !path.contains('/'));
+    let unlisted: Vec<_> = without.filter(|name| !root.contains_key(**name)).collect();
+    assert!(unlisted.is_empty(), "{unlisted:?}");
+    assert_eq!(of("locales"), BTreeMap::from([("locales", false)]));
+    assert!(!docs.contains("locales"));
 }
 
 fn recorded(runs: &BTreeMap<String, Value>) {

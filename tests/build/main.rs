@@ -250,6 +250,14 @@ fn shows_the_image(out: &Path) {
             .any(|row| row.name == "openssh-server")
     );
     assert!(page.steps.iter().any(|step| step.name == "root"));
+    for (at, step) in page.steps.iter().enumerate() {
+        let mut others = page.steps[..at].iter();
+        assert!(
+            others.all(|other| other.name != step.name),
+            "two steps {}",
+            step.name
+        );
+    }
     let sums = fs::read_to_string(out.join("SHA256SUMS")).unwrap();
     assert_eq!(page.files.len(), sums.lines().count());
     assert!(page.files.iter().all(|file| sums.contains(&file.sha256)));

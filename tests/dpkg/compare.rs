@@ -101,7 +101,9 @@ pub(crate) fn trees(ours: &Path, theirs: &Path, docs: bool) -> Result<Comparison
         .keys()
         .chain(theirs.keys().filter(|path| !ours.contains_key(*path)))
     {
-        if is_in(ALLOWED, path) || (!docs && is_in(DOCS, path)) {
+        if is_in(ALLOWED, path)
+            || (!docs && is_in(DOCS, path) && !is_of_copyright(path, &ours, &theirs))
+        {
             continue;
         }
         match (ours.get(path), theirs.get(path)) {
@@ -118,6 +120,28 @@ pub(crate) fn trees(ours: &Path, theirs: &Path, docs: bool) -> Result<Comparison
     Ok(Comparison {
         differences,
         paths: theirs.len(),
+    })
+}
+
+/// Whether a path is a package's `copyright`, or the folder or link through which it is found, in one of the trees. These stay
+/// without documentation.
+fn is_of_copyright(
+    path: &str,
+    ours: &BTreeMap<String, Item>,
+    theirs: &BTreeMap<String, Item>,
+) -> bool {
+    let has = |path: &str| ours.contains_key(path) || theirs.contains_key(path);
+    let Some(inside) = path.strip_prefix("/usr/share/doc/") else {
+        return false;
+    };
+    if let Some((_, name)) = inside.split_once('/') {
+        return name == "copyright";
+    }
+    let target = |item: &Item| item.target.clone().unwrap_or_else(|| inside.to_owned());
+    let targets = [ours.get(path), theirs.get(path)];
+    targets.into_iter().flatten().map(target).any(|target| {
+        let name = target.strip_prefix("/usr/share/doc/").unwrap_or(&target);
+        has(&format!("/usr/share/doc/{name}/copyright"))
     })
 }
 
@@ -150,6 +174,8 @@ struct Item {
     /// User and group as numbers; their names are among the facts.
     owner: (u32, u32),
     content: Vec<u8>,
+    /// Of a link.
+    target: Option<String>,
 }
 
 impl PartialEq for Item {
@@ -262,11 +288,13 @@ fn walk(
             path.strip_prefix(root)?.to_str().context("not UTF-8")?
         );
         let meta = fs::symlink_metadata(&path)?;
-        let (mut kind, mut content) = (String::new(), Vec::new());
+        let (mut kind, mut content, mut target) = (String::new(), Vec::new(), None);
         if meta.is_dir() {
             kind.push_str("folder");
         } else if meta.is_symlink() {
-            kind = format!("link to {}", fs::read_link(&path)?.display());
+            let to = fs::read_link(&path)?.display().to_string();
+            kind = format!("link to {to}");
+            target = Some(to);
         } else if meta.is_file() {
             kind.push_str("file");
             if let Some(value) = xattr::get(&path, "security.capability")? {
@@ -292,6 +320,7 @@ fn walk(
             facts: format!("{kind}, {mode:04o}"),
             owner: (meta.uid(), meta.gid()),
             content,
+            target,
         };
         found.insert(name, item);
         if meta.is_dir() {

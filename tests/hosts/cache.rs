@@ -95,3 +95,31 @@ fn the_limit_is_shown_and_read_from_option_and_variable() {
     host.run(&["cache", "show"])
         .refuses(&["SLIPWAY_CACHE_SIZE", "\"large\" is not a size"]);
 }
+
+#[test]
+fn the_limit_of_the_settings_counts_where_neither_option_nor_variable_sets_one() {
+    let mut host = Host::new();
+    let settings = host.path(".config/slipway/settings.toml");
+    fs::create_dir_all(settings.parent().unwrap()).unwrap();
+    let write = |text: &str| fs::write(&settings, text).unwrap();
+    // A remote cache without a key is no matter of the cache's limit.
+    write("[cache]\nsize = \"5G\"\n[remote-cache]\nurl = \"s3://builds\"\n");
+    let shown = |host: &Host, words: &[&str]| {
+        let words = [&["cache", "show"], words].concat();
+        host.run(&words).succeeds()
+    };
+    let said = shown(&host, &[]);
+    assert!(said.contains("of at most 5.0 GiB"), "{said}");
+    let said = shown(&host, &["--cache-size", "4G"]);
+    assert!(said.contains("of at most 4.0 GiB"), "{said}");
+    write("[cache]\nsize = \"5 gigabytes\"\n");
+    let words = ["cache", "show"];
+    host.run(&words)
+        .refuses(&["settings.toml", "line 2, column 8", "is not a size"]);
+    write("[cache]\nsize = \"none\"\n");
+    let said = shown(&host, &[]);
+    assert!(said.contains("without a limit"), "{said}");
+    host.set("SLIPWAY_CACHE_SIZE", "3G");
+    let said = shown(&host, &[]);
+    assert!(said.contains("of at most 3.0 GiB"), "{said}");
+}

@@ -108,14 +108,17 @@ fn build(bench: &Bench, place: &Path, name: &str, (url, signs): (&str, bool)) ->
     let result: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     let steps = result["steps"].as_array().context("no steps")?;
     let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-    let outcomes = steps
-        .iter()
-        .map(|step| (text(&step["name"]), text(&step["outcome"])));
+    let mut outcomes = BTreeMap::new();
+    for step in steps {
+        let (name, outcome) = (text(&step["name"]), text(&step["outcome"]));
+        let before = outcomes.insert(name.clone(), outcome);
+        ensure!(before.is_none(), "two steps {name}");
+    }
     let out = place.join(format!("out-{name}/small-1.0"));
     let said = said.lines().filter(|line| line.contains("results"));
     Ok(Built {
         sums: fs::read_to_string(out.join("SHA256SUMS"))?,
-        outcomes: outcomes.collect(),
+        outcomes,
         seconds,
         said: said.collect::<Vec<_>>().join(" "),
     })

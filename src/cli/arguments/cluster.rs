@@ -10,18 +10,25 @@ use super::MachineArgs;
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterCommand {
     /// Write a new cluster object, with comments, and its secrets beside it, encrypted
+    #[command(after_help = super::examples::CLUSTER_NEW)]
     New(NewArgs),
     /// Print the Ignition config that makes a booted image a node of the cluster
+    #[command(after_help = super::examples::JOIN_CONFIG)]
     JoinConfig(JoinArgs),
     /// Print a kubeconfig for the cluster's administrator
+    #[command(after_help = super::examples::KUBECONFIG)]
     Kubeconfig(KubeconfigArgs),
     /// Run the cluster in QEMU on this host, until all nodes are Ready and on in the background
+    #[command(after_help = super::examples::UP)]
     Up(UpArgs),
     /// Say how far a cluster on this host is; exit code 1 if not all of its nodes are Ready
+    #[command(after_help = super::examples::STATUS)]
     Status(FileArgs),
     /// Ask a running cluster whether its nodes are Ready and its own pods are well; exit code 1 if not
+    #[command(after_help = super::examples::VALIDATE)]
     Validate(ValidateArgs),
     /// End a cluster on this host, and remove its machines' disks
+    #[command(after_help = super::examples::DOWN)]
     Down(DownArgs),
 }
 

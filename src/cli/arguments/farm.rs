@@ -13,6 +13,7 @@ use slipway::share;
 pub(crate) enum FarmCommand {
     /// Print Jobs of Kubernetes that build recipes side by side, for `kubectl apply --server-side -f`, with the remote cache of
     /// --remote-cache or the settings
+    #[command(after_help = super::examples::FARM_RENDER)]
     Render(RenderArgs),
 }
 

@@ -9,10 +9,13 @@ use slipway::release::{ARCHITECTURES, FILE};
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReleaseCommand {
     /// Write the entry of a version from the vendor's published checksums and the registry's digests
+    #[command(after_help = super::examples::RELEASE_ADD)]
     Add(AddArgs),
     /// List the versions that are known, of the carried table and of the file
+    #[command(after_help = super::examples::RELEASE_LIST)]
     List(TableArgs),
     /// Print the entry of a version
+    #[command(after_help = super::examples::RELEASE_SHOW)]
     Show {
         /// The version, as 1.36.3; or 1.36 for the newest that is known
         #[arg(value_name = "VERSION")]
@@ -21,6 +24,7 @@ pub(crate) enum ReleaseCommand {
         table: TableArgs,
     },
     /// Check that every entry is whole: each hash there and of its form, no file missing, the id that of the content
+    #[command(after_help = super::examples::RELEASE_CHECK)]
     Check(TableArgs),
 }
 

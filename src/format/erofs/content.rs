@@ -13,10 +13,12 @@ use anyhow::{Context as _, Result, anyhow};
 use super::header::Header;
 use super::pack::{Extent, Packed, Packer};
 use super::{BLOCK, BLOCK_BYTES, Content, Earlier, Kept, Kind, Node, Volume, index};
+use crate::format::hashed_file::PIECE;
 use crate::format::threads;
 
-/// What a thread packs at once, bytes: a whole number of blocks. A cluster does not go on into the next part.
-const PART: u64 = 4 << 20;
+/// What a thread packs at once, bytes: a whole number of blocks. A cluster does not go on into the next part. It is what a hashed file
+/// is verified in.
+const PART: u64 = PIECE;
 
 /// The block behind the superblock's.
 const FIRST: u32 = 1;
@@ -297,6 +299,7 @@ impl Worker {
                 let offset = usize::try_from(part.offset)?;
                 return Ok(bytes[offset..offset + part.size].to_vec());
             }
+            Content::Hashed(of) => return of.piece(self.open(&of.path)?, part.offset),
             Content::Range { file, offset, .. } => (self.open(file)?, offset + part.offset),
         };
         let mut input = vec![0; part.size];

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use anyhow::{Context as _, Result};
+use serde::Deserialize;
 
 /// The variable for the cache's limit.
 pub(super) const VARIABLE: &str = "SLIPWAY_CACHE_SIZE";
@@ -23,8 +24,17 @@ const UNITS: [(&str, u32); 9] = [
 ];
 
 /// The size, in bytes, above which the longest unused entries are removed; none: it may grow without end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Limit(pub Option<u64>);
+
+impl TryFrom<String> for Limit {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
 
 impl FromStr for Limit {
     type Err = String;
@@ -56,18 +66,24 @@ impl FromStr for Limit {
 }
 
 impl Limit {
-    /// The variable's, else the default for the disk of this folder.
+    /// The variable's; none if it is not set.
     ///
     /// # Errors
     /// If the variable's value is not a size.
-    pub(super) fn of_environment(folder: &Path) -> Result<Self> {
+    pub fn of_environment() -> Result<Option<Self>> {
         match std::env::var(VARIABLE) {
             Ok(text) if !text.is_empty() => {
                 let limit: Result<Self> = text.parse().map_err(anyhow::Error::msg);
-                limit.with_context(|| format!("reading the variable {VARIABLE}"))
+                let limit = limit.with_context(|| format!("reading the variable {VARIABLE}"))?;
+                Ok(Some(limit))
             }
-            _ => Ok(Self(Some(default_of(folder)))),
+            _ => Ok(None),
         }
+    }
+
+    /// The default for the disk of this folder.
+    pub(super) fn of_disk(folder: &Path) -> Self {
+        Self(Some(default_of(folder)))
     }
 }
 

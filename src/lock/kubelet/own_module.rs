@@ -18,7 +18,7 @@ use crate::host::session::Session;
 use crate::lock::fetching::LockedRecipe;
 use crate::lock::file::{LockedFrom, LockedProgram};
 
-pub(super) use rows::{CNI_PLUGINS, CRICTL, ETCD, FLANNEL, OF_IMAGES};
+pub(super) use rows::{CNI_PLUGINS, CONTAINERD, CRICTL, ETCD, FLANNEL, OF_IMAGES};
 use rows::{ROWS, Row};
 
 /// The file of our module that names the packages. Its tag keeps it out of every build: programs cannot be imported.

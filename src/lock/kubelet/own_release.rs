@@ -9,9 +9,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-use super::own_module::{self, CNI_PLUGINS, CRICTL, ETCD, FLANNEL, OF_IMAGES};
+use super::own_module::{self, CNI_PLUGINS, CONTAINERD, CRICTL, ETCD, FLANNEL, OF_IMAGES};
 use super::program::{Pinned, Program};
 use super::release::{self, OtherBytes, Place};
+use crate::format::hashed_file::HashedFile;
 use crate::host::progress::Step;
 use crate::host::sandbox::Sandbox;
 use crate::host::session::Session;
@@ -24,6 +25,9 @@ use crate::release::{Implied, Tables};
 
 /// Plugins without which no pod of a cluster has a network: an archive without them is another one.
 const BASIC: [&str; 4] = ["bridge", "host-local", "loopback", "portmap"];
+
+/// The programs of containerd.
+const RUNTIME: [&str; 3] = ["containerd", "containerd-shim-runc-v2", "ctr"];
 
 /// Programs with a release of their own, as a file.
 #[derive(Clone, Debug)]
@@ -38,7 +42,7 @@ impl Packed {
     pub(super) fn new(name: &str, program: Program, source: &LockedFrom) -> Self {
         let inside = match (source, name) {
             (LockedFrom::Archive { path, .. }, _) => Some(path.clone()),
-            (_, CNI_PLUGINS) => Some(".".to_owned()),
+            (_, CNI_PLUGINS | CONTAINERD) => Some(".".to_owned()),
             _ => None,
         };
         Self { program, inside }
@@ -54,7 +58,7 @@ impl Packed {
             keep_owners: false,
         };
         match self.inside {
-            Some(_) => archive::unpack(&self.program.path, folder, options),
+            Some(_) => archive::unpack(&HashedFile::hash(&self.program.path)?, folder, options),
             None => Ok(()),
         }
     }
@@ -86,6 +90,7 @@ impl Packed {
         .cloned()
         .collect();
         let expected: &[&str] = match inside.as_str() {
+            "." if name == CONTAINERD => &RUNTIME,
             "." => &BASIC,
             path => &[path],
         };
@@ -149,7 +154,7 @@ pub(super) fn add(
     locked: &LockedRecipe,
 ) -> Result<()> {
     for name in names {
-        let step = session.progress.step(name);
+        let step = session.progress.step(&format!("pin {name}"));
         let release = pinned.kubelet.version.clone();
         let wanted = Wanted {
             name,
@@ -185,7 +190,7 @@ fn pin(
     let mut refusals = Vec::new();
     for source in &wanted.request.sources {
         let (from, pinned) = match source {
-            KubeletSource::Release { url } if !OF_IMAGES.contains(name) => {
+            KubeletSource::Release { url } if !is_compiled(name) => {
                 let pinned = published(wanted, url, session, locked, step);
                 (format!("the server {}", github(wanted.request)), pinned)
             }
@@ -209,7 +214,7 @@ fn pin(
                 }
                 if pinned.0.version != version {
                     let why = match *name {
-                        FLANNEL => "which this program knows".to_owned(),
+                        FLANNEL | CONTAINERD => "which this program knows".to_owned(),
                         _ => format!("which Kubernetes {release} is tested with"),
                     };
                     session.progress.warn(&format!(
@@ -237,13 +242,22 @@ fn pin(
     )
 }
 
-/// The version of flannel, which follows no release of Kubernetes.
+/// Whether a program comes from its Go module alone.
+fn is_compiled(name: &str) -> bool {
+    name == CONTAINERD || OF_IMAGES.contains(&name)
+}
+
+/// The version of containerd, which follows no release of Kubernetes.
+const CONTAINERD_VERSION: &str = "v2.2.9";
+/// The version of flannel, which follows none either.
 const FLANNEL_VERSION: &str = "v0.28.10";
 
 /// The version of a program that a release of Kubernetes implies.
 fn version(name: &str, release: &str) -> Result<String> {
-    if name == FLANNEL {
-        return Ok(FLANNEL_VERSION.to_owned());
+    match name {
+        FLANNEL => return Ok(FLANNEL_VERSION.to_owned()),
+        CONTAINERD => return Ok(CONTAINERD_VERSION.to_owned()),
+        _ => {}
     }
     let version = Implied::of(release.trim_start_matches('v'))
         .and_then(|implied| implied.own_version(name))

@@ -84,6 +84,54 @@ fn a_removed_package_is_excluded_unless_another_set_has_it() {
 }
 
 #[test]
+fn of_what_is_not_whole_the_document_says_what_is_there() {
+    let image = ImageId {
+        name: "node".into(),
+        version: "1".into(),
+    };
+    let (dpkg, perl, sources) = (
+        package("dpkg", "1"),
+        package("perl-base", "5"),
+        package("locales", "2"),
+    );
+    let part = |package: &LockedPackage| {
+        let dropped = Dropped {
+            package: package.name.clone(),
+            kept: vec!["/usr/bin/update-alternatives".into()],
+            missed_by: Vec::new(),
+        };
+        Component::package(package, "root", &trixie()).removed("root", Some(&dropped))
+    };
+    let locales = Component::package(&sources, "locales", &trixie());
+    let text = text(
+        &image,
+        1_780_000_000,
+        [
+            part(&dpkg),
+            part(&perl),
+            Component::package(&perl, "kubelet", &trixie()),
+            locales.compiled_to(&["de_DE.UTF-8".into(), "fr_FR.UTF-8".into()]),
+        ],
+    );
+    let read = components(&text.unwrap()).unwrap();
+    let found: Vec<_> = read
+        .iter()
+        .map(|c| (c.name.as_str(), c.is_removed(), c.description.as_deref()))
+        .collect();
+    let only = "Of its files only these are in the image: /usr/bin/update-alternatives";
+    let compiled =
+        "Not in the image, which has locales that were compiled from it: de_DE.UTF-8, fr_FR.UTF-8";
+    assert_eq!(
+        found,
+        [
+            ("dpkg", false, Some(only)),
+            ("locales", true, Some(compiled)),
+            ("perl-base", false, None),
+        ]
+    );
+}
+
+#[test]
 fn packages_stand_once_with_all_their_sets() {
     let image = ImageId {
         name: "node".into(),

@@ -35,7 +35,7 @@ pub(super) struct RawRun {
 }
 
 /// A program that the build runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Run {
     /// Its name.
     pub name: String,

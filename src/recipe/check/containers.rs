@@ -346,7 +346,7 @@ impl Check<'_> {
     }
 
     /// CoreDNS needs the toolchain of Go, wherever the kubelet comes from.
-    fn compiled(&mut self, word: &str, found: &str) {
+    pub(super) fn compiled(&mut self, word: &str, found: &str) {
         let sources = self.find("kubernetes.kubelet");
         let sources = sources.map_or(&[][..], Node::items);
         let from_module = |source: &Node| source.at(&["go-module"]).is_some();

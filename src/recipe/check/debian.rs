@@ -42,7 +42,7 @@ pub(super) struct RawDebian {
     pub snapshots: Vec<String>,
     /// How many days old a suite without `Valid-Until` may be when it is locked. Default: 400 for Debian's, no limit for other archives.
     pub max_age: Option<u32>,
-    /// Keep documentation and manual pages. Default: false.
+    /// Keep documentation and manual pages; without, only the copyright file of each package is kept. Default: false.
     pub docs: Option<bool>,
     /// Locales whose translated messages are kept. `[locale] generate` makes a locale itself.
     pub locales: Vec<String>,
@@ -96,7 +96,7 @@ pub struct Debian {
     /// How many days old a suite without `Valid-Until` may be.
     #[serde(skip)]
     pub max_age: Option<u32>,
-    /// Keep documentation and manual pages.
+    /// Keep documentation and manual pages, of which each package's copyright file is kept in any case.
     pub docs: bool,
     /// Locales whose translated messages are kept.
     pub locales: Vec<String>,

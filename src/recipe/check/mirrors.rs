@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::Check;
 use super::files::{FileEntry, FileKind};
@@ -23,10 +23,25 @@ const ALL: &str = "_default";
 const DOCKER: &str = "docker.io";
 const DOCKER_SERVERS: [&str; 3] = ["registry-1.docker.io", "index.docker.io", "hub.docker.com"];
 
-/// What containerd knows at boot.
+/// A release of containerd.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ContainerdRelease {
+    /// Debian's.
+    #[default]
+    #[serde(rename = "1.7")]
+    Of17,
+    /// Upstream's, which pods with volumes of images need.
+    #[serde(rename = "2.2")]
+    Of22,
+}
+
+/// What containerd is and knows at boot.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub(super) struct RawContainerd {
+    /// The release of containerd: "1.7" (Debian's package) or "2.2" (with its shim and ctr compiled from its Go module, in place of the
+    /// package's). Default: 1.7.
+    pub release: Option<ContainerdRelease>,
     /// Servers that containerd asks in place of a registry, in this order, and then the registry itself.
     pub mirrors: Vec<RawMirror>,
 }
@@ -83,6 +98,30 @@ struct Hosts {
     authorities: BTreeMap<String, String>,
 }
 
+/// The release of containerd.
+pub(super) fn release(
+    check: &mut Check<'_>,
+    raw: &RawContainerd,
+    has_containerd: bool,
+) -> ContainerdRelease {
+    let release = raw.release.unwrap_or_default();
+    if let Some(node) = check.find("containerd.release")
+        && !has_containerd
+    {
+        let place = node.place.clone();
+        check.add(Mistake::at(
+            &place,
+            "a release of containerd in a recipe without [kubernetes]",
+            "expected [kubernetes]: its images have containerd",
+        ));
+    }
+    if release == ContainerdRelease::Of22 {
+        let found = "Debian has no containerd 2.2: it is compiled";
+        check.compiled("containerd.release", found);
+    }
+    release
+}
+
 /// Adds the files of the mirrors to the recipe's.
 pub(super) fn check(
     check: &mut Check<'_>,
@@ -90,7 +129,7 @@ pub(super) fn check(
     has_containerd: bool,
     files: &mut Vec<(FileEntry, Place)>,
 ) {
-    let RawContainerd { mirrors } = raw;
+    let mirrors = &raw.mirrors;
     let items = check
         .find("containerd.mirrors")
         .map_or(&[][..], Node::items);

@@ -248,3 +248,29 @@ fn no_field_takes_an_address_with_a_password() {
         assert!(!report.contains("hunter2"), "{report}");
     }
 }
+
+#[test]
+fn containerd_is_debians_or_compiled() {
+    for (release, components) in [("1.7", vec![]), ("2.2", vec!["containerd".to_owned()])] {
+        let recipe = with(&format!("[containerd]\nrelease = '{release}'\n"));
+        let recipe = recipe.unwrap_or_else(|report| panic!("{report}"));
+        assert_eq!(recipe.components(), components.into_iter().collect());
+    }
+    let server = "[kubernetes]\nversion = '1.36'\nkubelet = [{ release = 'https://k8s.example/{version}/{program}' }]\n";
+    for (kubernetes, release, expected) in [
+        ("", "2.2", "in a recipe without [kubernetes]"),
+        (
+            server,
+            "2.2",
+            "Debian has no containerd 2.2: it is compiled",
+        ),
+        (server, "2.1", "`2.1`"),
+    ] {
+        let text = format!("{SMALL}\n{kubernetes}[containerd]\nrelease = '{release}'\n");
+        let report = written(&[("a.toml", text.as_str())]).unwrap_err();
+        assert!(
+            report.contains(expected) && report.contains("a.toml:"),
+            "{expected}: {report}"
+        );
+    }
+}

@@ -6,16 +6,14 @@
 //! uncompressed archive in front of the initramfs (`Documentation/arch/x86/microcode.rst`).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
 use image::modules::matches;
 
 use crate::format::cpio;
 use crate::layer::merge::{Tree, merge, resolve};
-use crate::layer::{Entry, Kind, Layer, Source};
+use crate::layer::{Entry, Kind, Layer};
 
 /// The folder in the root.
 const ROOT: &str = "/usr/lib/firmware";
@@ -197,15 +195,7 @@ fn bare(name: &str) -> &str {
 fn content(entry: &Entry) -> Result<Vec<u8>> {
     let naming = || format!("reading {}", entry.path);
     match &entry.kind {
-        Kind::File(Source::Bytes(bytes)) => Ok(bytes.clone()),
-        Kind::File(Source::Path(path)) => std::fs::read(path).with_context(naming),
-        Kind::File(Source::Range { file, offset, size }) => {
-            let mut bytes = vec![0; usize::try_from(*size)?];
-            let file = File::open(file).with_context(naming)?;
-            file.read_exact_at(&mut bytes, *offset)
-                .with_context(naming)?;
-            Ok(bytes)
-        }
+        Kind::File(source) => source.read().with_context(naming),
         _ => anyhow::bail!("{} is not a file", entry.path),
     }
 }

@@ -1,4 +1,4 @@
-//! crictl with its configuration, and the CNI plugins where containerd looks for them.
+//! crictl with its configuration, containerd in place of the package's, and the CNI plugins where it looks for them.
 
 use anyhow::{Context, Result};
 
@@ -7,7 +7,7 @@ use crate::host::cache::Key;
 use crate::host::session::Session;
 use crate::layer::{Entry, Layer};
 use crate::lock::kubelet::Programs;
-use crate::recipe::{CniPlugins, Recipe};
+use crate::recipe::{CONTAINERD, CniPlugins, Recipe};
 
 /// Where Debian's package has its plugins.
 const PLUGINS: &str = "/usr/lib/cni";
@@ -42,7 +42,7 @@ const RUNTIME: &str = "runtime-endpoint: unix:///run/containerd/containerd.sock\
 pub(super) fn layer(session: &Session, recipe: &Recipe, programs: &Programs) -> Result<Layer> {
     let mut entries = Vec::new();
     for (name, packed) in &programs.own {
-        let step = session.progress.step(name);
+        let step = session.progress.step(&format!("unpack {name}"));
         let key = Key::of("own release", code::CONTAINERS)
             .text("program", &packed.program.sha256)
             .text("inside", packed.inside.as_deref().unwrap_or_default())
@@ -54,7 +54,7 @@ pub(super) fn layer(session: &Session, recipe: &Recipe, programs: &Programs) -> 
         let mut files = packed.programs(name, &made.path)?;
         step.done(made.hit, None);
         let folder = match name.as_str() {
-            "crictl" => "/usr/bin",
+            "crictl" | CONTAINERD => "/usr/bin",
             _ => PLUGINS,
         };
         for file in &mut files {
@@ -62,6 +62,7 @@ pub(super) fn layer(session: &Session, recipe: &Recipe, programs: &Programs) -> 
         }
         match name.as_str() {
             "crictl" => entries.push(Entry::file(CRICTL, 0o644, RUNTIME)),
+            CONTAINERD => {}
             _ => {
                 let names = files.iter().map(|file| &file.path[PLUGINS.len() + 1..]);
                 entries.push(Entry::file(LINKS, 0o644, links(names)));

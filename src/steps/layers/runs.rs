@@ -3,18 +3,17 @@
 //! The root is written as files for each program anew: seconds for one that is not in the cache, and nothing is mounted that a
 //! user could not mount.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::json;
 
+use super::inputs::Inputs;
 use crate::code;
 use crate::host::cache::{self, Key};
 use crate::host::sandbox::Sandbox;
 use crate::host::session::Session;
-use crate::host::tree;
 use crate::install::Rootfs;
 use crate::layer::changes::Written;
 use crate::layer::{Entry, Kind, Layer, Source, merge};
@@ -63,24 +62,8 @@ fn layer(
     for layer in lower {
         key = key.key("layer", &layer.key);
     }
-    for (name, path) in &run.inputs {
-        key = key.text("input", name);
-        if path.is_dir() {
-            for item in tree::walk(path)? {
-                key = key.text("path", &item.inside);
-                if item.meta.is_symlink() {
-                    key = key.text("link", &fs::read_link(&item.path)?.to_string_lossy());
-                } else if item.meta.is_file() {
-                    key = key.bytes("mode", &mode(&item.path)?.to_le_bytes());
-                    key = key.big_file(&session.cache, "file", &item.path)?;
-                }
-            }
-        } else {
-            key = key.bytes("mode", &mode(path)?.to_le_bytes());
-            key = key.big_file(&session.cache, "file", path)?;
-        }
-    }
-    let key = key.finish();
+    let inputs = Inputs::hash(&session.cache, run)?;
+    let key = inputs.add_to(key).finish();
     let step = session.progress.step(&format!("run {}", run.name));
     let made = session.cache.step("run", &key, |folder| {
         step.note("writing the root as files");
@@ -88,15 +71,15 @@ fn layer(
         let root = folder.join("root");
         fs::create_dir(&root)?;
         let written = Written::write(&tree, &root, epoch)?;
-        let inputs = folder.join("inputs");
-        copy_inputs(run, &inputs)?;
+        let copied = folder.join("inputs");
+        inputs.copy(&copied)?;
         step.note(&run.command.join(" "));
-        start(run, &root, &inputs, epoch)?;
+        start(run, &root, &copied, epoch)?;
         let changes = written.changes(&folder.join(CONTENT))?;
         fs::write(folder.join(INDEX), serde_json::to_vec(&changes)?)?;
         let record = record(run, &written, &changes)?;
         fs::write(folder.join(RECORD), serde_json::to_vec(&record)?)?;
-        cache::remove(&inputs)?;
+        cache::remove(&copied)?;
         cache::remove(&root)
     })?;
     let text = fs::read(made.path.join(INDEX)).context("reading the changes")?;
@@ -126,44 +109,6 @@ fn start(run: &Run, root: &Path, inputs: &Path, epoch: u64) -> Result<()> {
     let command = sandbox.command(program).args(arguments).cwd(INPUTS);
     let said = command.run()?;
     tracing::debug!("{}: {}", run.name, String::from_utf8_lossy(&said));
-    Ok(())
-}
-
-/// Of a mode only whether it is executable: the umask of a checkout must not affect the image.
-fn mode(path: &Path) -> Result<u32> {
-    let mode = fs::metadata(path)?.permissions().mode();
-    Ok(if mode & 0o100 == 0 { 0o644 } else { 0o755 })
-}
-
-fn copy_inputs(run: &Run, to: &Path) -> Result<()> {
-    fs::create_dir(to)?;
-    let copy = |from: &Path, to: &Path| -> Result<()> {
-        fs::write(to, fs::read(from)?)?;
-        Ok(fs::set_permissions(
-            to,
-            Permissions::from_mode(mode(from)?),
-        )?)
-    };
-    for (name, path) in &run.inputs {
-        let about = || format!("copying the input {}", path.display());
-        let to = to.join(name);
-        if !path.is_dir() {
-            copy(path, &to).with_context(about)?;
-            continue;
-        }
-        fs::create_dir(&to)?;
-        for item in tree::walk(path)? {
-            let to = to.join(item.inside.trim_start_matches('/'));
-            if item.meta.is_dir() {
-                fs::create_dir(&to).with_context(about)?;
-            } else if item.meta.is_symlink() {
-                let target = fs::read_link(&item.path).with_context(about)?;
-                std::os::unix::fs::symlink(target, &to).with_context(about)?;
-            } else {
-                copy(&item.path, &to).with_context(about)?;
-            }
-        }
-    }
     Ok(())
 }
 

@@ -93,8 +93,9 @@ fn unpacked(
         ArchiveFile::Host(path) => path.clone(),
         ArchiveFile::Download(download) => cache.object(&download.sha256),
     };
+    let file = cache.hashed(&file)?;
     let key = Key::of("archive", code::CONTENT)
-        .big_file(cache, "file", &file)?
+        .text("file", &file.text())
         .bytes("strip", &strip.to_le_bytes())
         .bytes("keep owners", &[u8::from(keep_owners)])
         .finish();

@@ -5,6 +5,9 @@ pub(in crate::lock::kubelet) const CRICTL: &str = "crictl";
 /// The name of all CNI plugins in a lock.
 pub(in crate::lock::kubelet) const CNI_PLUGINS: &str = "cni-plugins";
 
+/// The name of containerd, its shim and its client in a lock.
+pub(in crate::lock::kubelet) const CONTAINERD: &str = "containerd";
+
 /// etcd's name in a lock.
 pub(in crate::lock::kubelet) const ETCD: &str = "etcd";
 /// flannel's name in a lock.
@@ -28,7 +31,7 @@ pub(super) struct Row {
     pub(super) own: Option<&'static str>,
 }
 
-pub(super) const ROWS: [Row; 4] = [
+pub(super) const ROWS: [Row; 5] = [
     Row {
         name: CRICTL,
         module: "sigs.k8s.io/cri-tools",
@@ -62,6 +65,14 @@ pub(super) const ROWS: [Row; 4] = [
             "plugins/meta/vrf",
         ],
         variable: "github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion",
+        with_v: true,
+        own: None,
+    },
+    Row {
+        name: CONTAINERD,
+        module: "github.com/containerd/containerd/v2",
+        packages: &["cmd/containerd", "cmd/containerd-shim-runc-v2", "cmd/ctr"],
+        variable: "github.com/containerd/containerd/v2/version.Version",
         with_v: true,
         own: None,
     },
