@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use slipway::host::cache::Key;
+use slipway::host::sandbox::Sandbox;
 use slipway::host::session::Session;
 use slipway::install::tools::Tools;
 
@@ -44,5 +45,17 @@ impl ImageRoot {
             tree: made.path.join("tree"),
             manifest: out.join("manifest.json"),
         })
+    }
+
+    /// What a program of the root says to `--version`.
+    ///
+    /// # Errors
+    /// If it is not there, or fails.
+    pub fn version_of(&self, program: &str) -> Result<String> {
+        let said = Sandbox::new(&self.tree)
+            .command(format!("/usr/bin/{program}"))
+            .arg("--version")
+            .run()?;
+        Ok(String::from_utf8_lossy(&said).into_owned())
     }
 }

@@ -33,13 +33,13 @@ pub struct Test {
     pub prove: fn(&mut Lab) -> Result<()>,
 }
 
-/// Runs the selected tests on nodes of the image of `recipe` and prints the result. `long` are those that only `--ignored`
-/// (alone) and `--include-ignored` (too) run, as with libtest's ignored tests.
-pub fn main(recipe: &str, tests: &[Test], long: &[Test]) -> ExitCode {
+/// Runs the selected tests and prints the result. `recipe` gives that of the image for a test of this name, and for no name that of
+/// most of them. `long` are those that only `--ignored` (alone) and `--include-ignored` (too) run, as with libtest's ignored tests.
+pub fn main(recipe: fn(&str) -> &'static str, tests: &[Test], long: &[Test]) -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [ONE, name] => return one(recipe, tests.iter().chain(long), name),
-        [PREPARE] => return ended(Lab::beside_others(recipe, "prepare").map(drop)),
+        [ONE, name] => return one(recipe(name), tests.iter().chain(long), name),
+        [PREPARE] => return ended(Lab::beside_others(recipe(""), "prepare").map(drop)),
         [GUARD] => return ended(guard()),
         _ => {}
     }

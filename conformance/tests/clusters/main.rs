@@ -20,5 +20,5 @@ const TESTS: &[Test] = tests![
 ];
 
 fn main() -> ExitCode {
-    runner::main(RECIPE, TESTS, &[])
+    runner::main(|_| RECIPE, TESTS, &[])
 }

@@ -88,6 +88,7 @@ pub(crate) fn a_node_serves_pods_and_has_them_again_after_a_power_cut(lab: &mut 
         "it is another cluster after the cut"
     );
     is_taken_over(&node, 1)?;
+    needs_little_memory(&node)?;
     ensure!(
         node.log("election")
             .matches("asked to elect itself")
@@ -146,8 +147,33 @@ fn is_taken_over(node: &Node, number: usize) -> Result<()> {
         let all = format!(
             "ctr -n k8s.io tasks ls -q | sort > /run/tasks; ctr -n k8s.io containers ls -q 'labels.\"io.kubernetes.container.name\"=={name}' | sort | comm -12 - /run/tasks | wc -l"
         );
-        ensure!(node.run(&all)?.trim() == "1", "{name} runs twice");
+        let found = node.run(&all)?;
+        ensure!(
+            found.trim() == "1",
+            "{name} runs {} times:\n{}",
+            found.trim(),
+            node.run("ctr -n k8s.io tasks ls; ctr -n k8s.io containers ls")?
+        );
     }
+    Ok(())
+}
+
+/// What of this system stays beside a Ready node (routes, requests for certificates) has at most 24 MiB, all together.
+fn needs_little_memory(node: &Node) -> Result<()> {
+    let each = node.run(
+        "for process in $(pgrep -x slipway-node); do
+  read -r _ size _ < <(grep ^Pss: /proc/$process/smaps_rollup)
+  [ \"$size\" ] && echo \"$size KiB $(tr '\\0' ' ' < /proc/$process/cmdline)\"
+done
+true",
+    )?;
+    let sizes = each.lines().filter_map(|line| line.split_once(' '));
+    let sizes = sizes.map(|(size, _)| size.parse::<u64>());
+    let all = sizes.sum::<Result<u64, _>>().context("memory in KiB")?;
+    ensure!(
+        (1..=24 << 10).contains(&all),
+        "slipway-node has {all} KiB:\n{each}"
+    );
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 mod addons;
 mod balancer;
+mod containerd;
 mod control_plane;
 mod dual_stack;
 mod etcd_loss;
@@ -54,8 +55,13 @@ const LONG: &[Test] = tests![
     expired::a_worker_whose_certificate_has_ended_joins_again,
     dual_stack::flannel_carries_both_ip_versions_between_networks,
     objects::what_the_object_has_no_more_goes_and_another_node_goes_on,
+    containerd::release_2_serves_pods_and_has_them_again_after_a_power_cut,
 ];
 
 fn main() -> ExitCode {
-    runner::main(RECIPE, TESTS, LONG)
+    let recipe = |name: &str| match name.split_once("::") {
+        Some(("containerd", _)) => containerd::RECIPE,
+        _ => RECIPE,
+    };
+    runner::main(recipe, TESTS, LONG)
 }
