@@ -205,7 +205,9 @@ fn kubelet_alone(session: &Session, lab: &mut Lab) -> Result<f64> {
     running.wait_handoff(timeouts::HANDOFF)?;
     running.wait_agent()?;
     // Waits for the start that the boot has begun.
-    let started = running.agent()?.ask(&format!("systemctl start {UNIT}"), PATIENCE)?;
+    let started = running
+        .agent()?
+        .ask(&format!("systemctl start {UNIT}"), PATIENCE)?;
     ensure!(started.code == 0, "the kubelet failed: {}", started.output);
     let kubelet = kubelet_ready(&running)?;
     keep_timeline(session, &running, "alone-first", SYSTEMD)?;

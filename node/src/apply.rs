@@ -122,10 +122,9 @@ fn delete(world: &World, api: &Api, path: &str) -> Result<()> {
             return Ok(());
         };
         let managers = object["metadata"]["managedFields"].as_array();
-        let ours = managers
-            .into_iter()
-            .flatten()
-            .any(|entry| entry["manager"] == MANAGER);
+        let managers = managers.map_or(&[][..], Vec::as_slice);
+        // An object that is nothing but its name (a service account) has no field that anybody manages.
+        let ours = managers.is_empty() || managers.iter().any(|entry| entry["manager"] == MANAGER);
         let kind = object["kind"].as_str().unwrap_or_default();
         if !ours || LEFT.contains(&kind) {
             tracing::warn!(
@@ -371,6 +370,7 @@ mod tests {
             "/api/v1/namespaces/kube-flannel",
             "/api/v1/namespaces/kube-flannel/configmaps/x",
         );
+        let account = "/api/v1/namespaces/kube-flannel/serviceaccounts/flannel";
         let answer = move |request: &Request| {
             let with = |kind: &str, manager: &str| {
                 let fields = json!([{"manager": manager, "operation": "Apply"}]);
@@ -381,6 +381,9 @@ mod tests {
                 line if line == format!("GET {theirs}") => with("DaemonSet", "helm"),
                 line if line == format!("GET {namespace}") => with("Namespace", "slipway"),
                 line if line == format!("GET {absent}") => return (404, "{}".to_owned()),
+                line if line == format!("GET {account}") => {
+                    json!({"kind": "ServiceAccount", "metadata": {"uid": "u2"}})
+                }
                 _ => json!({}),
             };
             (200, object.to_string())
@@ -388,7 +391,7 @@ mod tests {
         let (url, requests) = server(answer);
         let api = Api::plain(&url).unwrap();
         run(&world, &api, &bootstrap, &mut journal, false).unwrap();
-        for path in [ours, theirs, namespace, absent] {
+        for path in [ours, theirs, namespace, absent, account] {
             journal.applied.insert(path.to_owned(), "0".repeat(64));
         }
         journal.write(&world).unwrap();
@@ -396,15 +399,16 @@ mod tests {
         let _ = requests.try_iter().count();
         assert_eq!(
             run(&world, &api, &bootstrap, &mut journal, false).unwrap(),
-            4
+            5
         );
         let deleted: Vec<Request> = requests
             .try_iter()
             .filter(|request| request.line.starts_with("DELETE "))
             .collect();
-        let [request] = &deleted[..] else {
+        let [other, request] = &deleted[..] else {
             panic!("{deleted:#?}");
         };
+        assert_eq!(other.line, format!("DELETE {account}"));
         assert_eq!(request.line, format!("DELETE {ours}"));
         assert!(request.body.contains("\"uid\":\"u1\""), "{}", request.body);
         assert_eq!(Journal::read(&world).unwrap().unwrap(), journal);
@@ -413,7 +417,7 @@ mod tests {
         journal = before;
         assert_eq!(
             run(&world, &api, &bootstrap, &mut journal, true).unwrap(),
-            4
+            5
         );
         assert!(
             requests

@@ -145,7 +145,7 @@ fn is_taken_over(node: &Node, number: usize) -> Result<()> {
         );
         node.wait_for(&format!("the status of {name}"), &wanted, PODS)?;
         let all = format!(
-            "ctr -n k8s.io tasks ls -q | sort > /run/tasks; ctr -n k8s.io containers ls -q 'labels.\"io.kubernetes.container.name\"=={name}' | sort | comm -12 - /run/tasks | wc -l"
+            "ctr -n k8s.io tasks ls -q 2>/dev/null | sort > /run/tasks; ctr -n k8s.io containers ls -q 'labels.\"io.kubernetes.container.name\"=={name}' 2>/dev/null | sort | comm -12 - /run/tasks | wc -l"
         );
         let found = node.run(&all)?;
         ensure!(
