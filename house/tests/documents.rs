@@ -108,3 +108,63 @@ fn the_architecture_page_has_the_steps_of_both_lines() {
         at += found.unwrap_or_else(|| panic!("build has no step {step} after the one before"));
     }
 }
+
+/// Documentation has no code that would be a test: looking for it in every library, Cargo compiles each once more, so that it is told not
+/// to (`doctest = false`).
+#[test]
+fn no_example_in_documentation_is_a_test_that_nobody_runs() {
+    let packages = workspace::read(top()).unwrap();
+    let mut libraries = 0;
+    for package in &packages {
+        let folder = top().join(&package.folder);
+        if !folder.join("src/lib.rs").exists() {
+            continue;
+        }
+        libraries += 1;
+        let manifest: toml::Table =
+            toml::from_str(&fs::read_to_string(folder.join("Cargo.toml")).unwrap()).unwrap();
+        let off = manifest.get("lib").and_then(|lib| lib.get("doctest"));
+        assert_eq!(
+            off.and_then(toml::Value::as_bool),
+            Some(false),
+            "{}",
+            folder.display()
+        );
+        let mut folders = vec![folder.join("src")];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|kind| kind == "rs") {
+                    let text = fs::read_to_string(&path).unwrap();
+                    assert_eq!(examples(&text), [""; 0], "{}", path.display());
+                }
+            }
+        }
+    }
+    assert!(libraries > 10, "{libraries}");
+}
+
+/// The lines of documentation that begin code of Rust.
+fn examples(text: &str) -> Vec<&str> {
+    let mut inside = false;
+    let fences = text.lines().filter(|line| {
+        let line = line.trim_start();
+        let line = line
+            .strip_prefix("///")
+            .or_else(|| line.strip_prefix("//!"));
+        let Some(kind) = line.and_then(|line| line.trim_start().strip_prefix("```")) else {
+            return false;
+        };
+        inside = !inside;
+        inside && matches!(kind.trim(), "" | "rust" | "no_run" | "should_panic")
+    });
+    fences.collect()
+}
+
+#[test]
+fn examples_are_found() {
+    let text = "/// ```\n/// f();\n/// ```\n//! ```text\n//! x\n//! ```\n    /// ```rust\n";
+    assert_eq!(examples(text), ["/// ```", "    /// ```rust"]);
+}
