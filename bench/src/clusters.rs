@@ -103,6 +103,9 @@ struct Start {
     shown: f64,
 }
 
+/// What a row shows of a start.
+type Pick = fn(&Start) -> f64;
+
 /// Measures both in turns.
 ///
 /// # Errors
@@ -125,10 +128,9 @@ pub(crate) fn measure(etcd: Etcd, repeats: usize, table: &mut Table) -> Result<(
         theirs_again.push(again);
     }
     let name = etcd.name();
-    let of =
-        |starts: &[Start], time: fn(&Start) -> f64| starts.iter().map(time).collect::<Vec<_>>();
+    let of = |starts: &[Start], time: Pick| starts.iter().map(time).collect::<Vec<_>>();
     let most = OF_FIRST * median(&of(&first, |start| start.shown));
-    let both: [(&str, fn(&Start) -> f64, Vec<Goal>); 5] = [
+    let both: [(&str, Pick, Vec<Goal>); 5] = [
         (
             "handoff → kubelet's healthz",
             |start| start.healthz,
