@@ -293,7 +293,8 @@ mod tests {
         let path = world.in_initrd(CONTAINERD).join(META);
         let good = fs::read(&path).unwrap();
         let mut other = bolt::read(&good).unwrap();
-        other.at(&["v1"]).put("version", [8]);
+        // Version 5, of a containerd behind 2.2.
+        other.at(&["v1"]).put("version", [10]);
         for wrong in [b"not bbolt".to_vec(), bolt::write(&other)] {
             fs::write(&path, &wrong).unwrap();
             run(&world).unwrap_err();

@@ -15,6 +15,11 @@ const ANSWERS: &[(&str, &str)] = &[
         "systemctl is-active chrony; ls /usr/lib/systemd/systemd-timesyncd 2>/dev/null || true",
         "active",
     ),
+    // A unit behind network-online.target started with an address.
+    (
+        "systemctl is-active systemd-networkd-wait-online probe-online; grep -c inet /run/probe-online",
+        "active\nactive\n1",
+    ),
     ("sysctl -n vm.max_map_count", "262145"),
     ("ls /sys/class/net | grep -c ^dummy", "3"),
     (
