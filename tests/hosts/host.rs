@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -16,6 +16,8 @@ use nix::sched::{CloneFlags, unshare};
 pub(crate) const USER: u32 = 54_321;
 /// A refusal comes in the first second; a loaded machine has more.
 const SOON: Duration = Duration::from_secs(10);
+/// When a program is started again that somebody has open.
+const AGAIN: Duration = Duration::from_millis(10);
 /// `CAP_SYS_ADMIN` and `CAP_NET_ADMIN` (linux/capability.h).
 pub(crate) const SYS_ADMIN: libc::c_ulong = 21;
 pub(crate) const NET_ADMIN: libc::c_ulong = 12;
@@ -106,11 +108,23 @@ impl Host {
         };
         // SAFETY: the child has one thread; glibc lets it allocate after a fork.
         unsafe { command.pre_exec(restrict) };
-        let began = Instant::now();
-        let output = command.output().unwrap();
-        Answer {
-            output,
-            took: began.elapsed(),
+        let first = Instant::now();
+        loop {
+            let began = Instant::now();
+            match command.output() {
+                // A child that another test has begun still has the copy open that was just written.
+                Err(error)
+                    if error.kind() == ErrorKind::ExecutableFileBusy && first.elapsed() < SOON =>
+                {
+                    std::thread::sleep(AGAIN);
+                }
+                output => {
+                    return Answer {
+                        output: output.unwrap(),
+                        took: began.elapsed(),
+                    };
+                }
+            }
         }
     }
 
