@@ -109,8 +109,8 @@ fn the_architecture_page_has_the_steps_of_both_lines() {
     }
 }
 
-/// Documentation has no code that would be a test: looking for it in every library, Cargo compiles each once more, so that it is told not
-/// to (`doctest = false`).
+/// Examples in documentation would be tests. There are none, so each library says `doctest = false`: Cargo would compile it once more
+/// to look for them. This finds an example that somebody adds and that nobody would run.
 #[test]
 fn no_example_in_documentation_is_a_test_that_nobody_runs() {
     let packages = workspace::read(top()).unwrap();
