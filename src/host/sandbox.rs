@@ -6,6 +6,7 @@
 //! of its process namespace), so that its death, or ours, ends all of its processes.
 
 pub mod background;
+mod busy;
 #[cfg(test)]
 pub(crate) mod c_program;
 mod loopback;
@@ -343,7 +344,7 @@ impl Cmd {
             .stdout(self.stdout.unwrap_or_else(Stdio::inherit))
             .stderr(self.stderr.unwrap_or_else(Stdio::inherit));
         namespace::enter_before_exec(&mut command, plan);
-        let spawned = command.spawn();
+        let spawned = busy::start_when_closed(|| command.spawn());
         // Our copy of the pipe's writing end is in the command's closure.
         drop(command);
         spawned

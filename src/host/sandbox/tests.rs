@@ -129,6 +129,33 @@ fn a_failure_shows_the_command_and_what_it_said() {
 }
 
 #[test]
+fn a_program_that_is_open_for_writing_is_started_once_it_is_closed() {
+    const OPEN: Duration = Duration::from_millis(200);
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    fs::copy("/bin/echo", &program).unwrap();
+    let sandbox = host().bind_read_only(folder.path(), "/slipway-test");
+    let command = || sandbox.command("/slipway-test/program").arg("ran");
+    let writer = fs::OpenOptions::new().append(true).open(&program).unwrap();
+    // What the kernel says of it, without the door's patience.
+    #[allow(clippy::disallowed_methods, reason = "asks the kernel")]
+    let refused = Command::new(&program)
+        .output()
+        .map_err(|error| error.kind());
+    assert_eq!(refused.unwrap_err(), std::io::ErrorKind::ExecutableFileBusy);
+    let begin = Instant::now();
+    let said = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            std::thread::sleep(OPEN);
+            drop(writer);
+        });
+        command().run().unwrap()
+    });
+    assert_eq!(text(&said), "ran");
+    assert!(begin.elapsed() >= OPEN);
+}
+
+#[test]
 fn a_killed_sandbox_takes_everything_with_it() {
     // The program's child holds the pipe open: the pipe closes only if the whole namespace ends.
     let mut child = host()

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use super::busy;
+
 /// What is read of each of its outputs, in bytes.
 const LIMIT: u64 = 64 << 10;
 /// How often it is looked at.
@@ -34,13 +36,13 @@ pub struct Answer {
 )]
 pub fn ask(program: &str, argument: &str, input: &[u8], limit: Duration) -> Result<Answer> {
     let end = Instant::now() + limit;
-    let mut child = match Command::new(program)
-        .arg(argument)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-    {
+    let start = || {
+        let mut command = Command::new(program);
+        command.arg(argument).stdin(Stdio::piped());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn()
+    };
+    let mut child = match busy::start_when_closed(start) {
         Ok(child) => child,
         Err(error) if error.kind() == ErrorKind::NotFound => bail!("it is not on the PATH"),
         Err(error) => return Err(error).context("it does not start"),
