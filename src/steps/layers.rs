@@ -8,6 +8,7 @@ mod found;
 mod inputs;
 mod locales;
 mod modules;
+mod once;
 mod overlay;
 mod runs;
 mod trees;
@@ -53,7 +54,11 @@ pub fn collect(
     // Later layers win, so the order is the precedence.
     let mut layers = vec![kernel.layer.clone(), Layer::new(cache, node)?];
     layers.extend(kubelet.layers.iter().cloned());
-    layers.extend(made(session, locked, rootfs, &layers)?);
+    let made = made(session, locked, rootfs, &layers)?;
+    for warning in once::warnings(recipe, &made) {
+        session.progress.warn(&warning);
+    }
+    layers.extend(made);
     let below = Found::below(rootfs, &layers)?;
     let with_files = words::check(cache, recipe, rootfs, kernel, &below)?;
     layers.extend(overlay::layers(cache, recipe, &below, &with_files)?);
