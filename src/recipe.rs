@@ -56,7 +56,7 @@ pub use check::{
     NEWEST_KUBERNETES_MINOR, Prebuilt, PrebuiltFrom, RootOptions, Run, TreeFrom, Units, User,
 };
 pub(crate) use check::{LOAD, ZONES, covered};
-pub use load::{Choice, load, load_as, only_one, variants};
+pub use load::{Choice, load, load_as, only_one, several_given, variants};
 pub use mistakes::Mistakes;
 pub(crate) use mistakes::{Mistake, Place, nearest};
 pub use places::Places;

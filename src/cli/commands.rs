@@ -215,7 +215,8 @@ fn to_fetch(missing: &[Object], size: u64) -> String {
 }
 
 pub(crate) fn lock(args: &LockArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
-    let path = &args.recipe.path()?;
+    let (path, renewed) = args.recipe_and_renewed()?;
+    let path = path.as_path();
     let choices = args.choice.of(path)?;
     let recipes = choices.iter().map(|choice| recipe::load_as(path, choice));
     let recipes = recipes.collect::<Result<Vec<_>, _>>()?;
@@ -225,7 +226,6 @@ pub(crate) fn lock(args: &LockArgs, output: Output, interrupt: &Interrupt) -> Re
     let old = args.diff.as_deref().map(lock::read).transpose()?;
     let mut session = output.session(interrupt)?;
     session.set_offline(args.offline);
-    let renewed = args.renewed();
     let (mut told, mut text) = (Vec::new(), String::new());
     for recipe in recipes {
         let wish = lock::Wish {

@@ -120,6 +120,19 @@ pub fn only_one(folder: &Path) -> Result<PathBuf, Mistakes> {
     Err(mistakes)
 }
 
+/// The error of a command that takes one recipe and was given several.
+#[must_use]
+pub fn several_given(paths: &[PathBuf]) -> Mistakes {
+    let paths: Vec<String> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    let mut mistakes = Mistakes::default();
+    let found = format!("several recipes are given: {}", paths.join(", "));
+    mistakes.add(Mistake::nowhere(found).help("name one; each has a lock of its own"));
+    mistakes
+}
+
 /// Whether a file looks as a recipe; one with errors of syntax may.
 fn is_recipe(path: &Path) -> bool {
     let Ok(text) = fs::read_to_string(path) else {

@@ -90,7 +90,7 @@ pub(super) const RUN: &str = examples!(
 pub(super) const LOCK: &str = examples!(
     "slipway lock my.toml                         keeps each pin that still fits"
     "slipway lock my.toml --renew                 chooses everything anew"
-    "slipway lock my.toml --renew=openssl,kubelet"
+    "slipway lock my.toml --renew openssl kubelet only these; the recipe may also come last"
     "slipway lock my.toml --diff old.lock         what changed since"
     "slipway lock my.toml --vendor s3://builds/my"
     "slipway lock my.toml --locked                fails if it is out of date"

@@ -160,14 +160,13 @@ pub(crate) struct LockArgs {
     #[command(flatten)]
     pub choice: ChoiceArgs,
     /// Choose everything anew, even if the lock fits the recipe; with names only these packages, and `kubelet` for the
-    /// programs of its release: all other pins are kept
+    /// programs of its release: all other pins are kept. The recipe may be among the names
     #[arg(
         long,
-        value_name = "PACKAGE,…",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "",
-        value_delimiter = ','
+        value_name = "PACKAGE",
+        num_args = 0..,
+        value_delimiter = ',',
+        value_hint = ValueHint::FilePath
     )]
     pub renew: Option<Vec<String>>,
     /// Take a mirror's state even if it is older than that of the last lock
@@ -197,9 +196,85 @@ impl LockArgs {
         }
     }
 
-    /// The packages that are chosen anew; none if it is all of them.
-    pub(crate) fn renewed(&self) -> Vec<String> {
-        let named = self.renew.iter().flatten();
-        named.filter(|name| !name.is_empty()).cloned().collect()
+    /// The recipe, and the packages that are chosen anew: none if it is all of them.
+    ///
+    /// # Errors
+    /// If there is no recipe, or more than one.
+    pub(crate) fn recipe_and_renewed(&self) -> Result<(PathBuf, Vec<String>), Mistakes> {
+        let names = self.renew.iter().flatten();
+        let names: Vec<&String> = names.filter(|name| !name.is_empty()).collect();
+        let ends_so = |name: &str| Path::new(name).extension().is_some_and(|end| end == "toml");
+        // A file that happens to be named as a package is a recipe only where nothing else is one.
+        let has_one = self.recipe.recipe.is_some() || names.iter().any(|name| ends_so(name));
+        let is_recipe =
+            |name: &&String| ends_so(name) || (!has_one && Path::new(name.as_str()).is_file());
+        let (paths, packages): (Vec<&String>, Vec<&String>) =
+            names.into_iter().partition(is_recipe);
+        let given = self.recipe.recipe.iter().cloned();
+        let recipes: Vec<PathBuf> = given.chain(paths.into_iter().map(PathBuf::from)).collect();
+        let recipe = match recipes.as_slice() {
+            [] => given_or_only(None)?,
+            [only] => only.clone(),
+            several => return Err(recipe::several_given(several)),
+        };
+        Ok((recipe, packages.into_iter().cloned().collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::arguments::{Cli, Command};
+
+    fn read(words: &str) -> Result<(PathBuf, Vec<String>), String> {
+        let words = ["slipway", "lock"].into_iter().chain(words.split(' '));
+        let cli = Cli::try_parse_from(words).map_err(|error| error.to_string())?;
+        let Command::Lock(args) = cli.command else {
+            return Err("another command".to_owned());
+        };
+        assert_eq!(args.mode(), Mode::Renew);
+        let found = args.recipe_and_renewed();
+        found.map_err(|mistakes| mistakes.render(false))
+    }
+
+    #[test]
+    fn the_recipe_may_stand_before_between_and_after_the_renewed_packages() {
+        for (words, expected) in [
+            ("my.toml --renew", &[][..]),
+            ("--renew my.toml", &[]),
+            ("--renew -- my.toml", &[]),
+            ("my.toml --renew jq", &["jq"]),
+            ("--renew jq my.toml", &["jq"]),
+            ("--renew jq my.toml curl", &["jq", "curl"]),
+            ("--renew jq curl --older my.toml", &["jq", "curl"]),
+            ("--renew=jq my.toml", &["jq"]),
+            ("--renew=jq,curl my.toml", &["jq", "curl"]),
+            (
+                "my.toml --renew jq,curl kubelet",
+                &["jq", "curl", "kubelet"],
+            ),
+            // A file of this crate, beside a recipe.
+            ("my.toml --renew README.md", &["README.md"]),
+        ] {
+            let (recipe, renewed) = read(words).unwrap();
+            assert_eq!(recipe, Path::new("my.toml"), "{words}");
+            assert_eq!(renewed, expected, "{words}");
+        }
+        // Where nothing ends in `.toml`.
+        let (recipe, renewed) = read("--renew jq README.md").unwrap();
+        assert_eq!(
+            (recipe.as_path(), renewed.as_slice()),
+            (Path::new("README.md"), &["jq".to_owned()][..])
+        );
+    }
+
+    #[test]
+    fn two_recipes_are_refused_by_name() {
+        for words in ["a.toml --renew jq b.toml", "--renew a.toml b.toml"] {
+            let why = read(words).unwrap_err();
+            assert!(why.contains("a.toml, b.toml"), "{words}: {why}");
+        }
     }
 }
