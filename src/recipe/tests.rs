@@ -654,6 +654,27 @@ fn flannel_is_compiled_and_of_no_registry() {
 }
 
 #[test]
+fn metrics_server_is_compiled_and_needs_no_package() {
+    let text = |sources: &str, from: &str| {
+        let text = format!(
+            "{SMALL}\n[kubernetes]\nversion = '1.36'\nkubelet = [{sources}]\n[containers]\nimages-from = '{from}'\nimages = ['pause', 'metrics-server']\n"
+        );
+        written(&[("a.toml", &text)])
+    };
+    let server = "{ release = 'https://k8s.example/{version}/{program}' }";
+    let both = format!("{server}, {{ go-module = true }}");
+    for (sources, from, expected) in [
+        (server, "build", "expected { go-module = true }"),
+        (&*both, "registry", "metrics-server's image in `prebuilt`"),
+    ] {
+        let report = text(sources, from).unwrap_err();
+        assert!(report.contains(expected), "{report}");
+    }
+    let recipe = text(&both, "build").unwrap();
+    assert_eq!(recipe.components(), ["metrics-server".to_owned()].into());
+}
+
+#[test]
 fn etcd_is_debians_or_compiled_and_the_cni_plugins_are_debians_or_their_releases() {
     let text = |sources: &str, rest: &str| {
         let text = format!(

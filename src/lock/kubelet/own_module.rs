@@ -18,7 +18,7 @@ use crate::host::session::Session;
 use crate::lock::fetching::LockedRecipe;
 use crate::lock::file::{LockedFrom, LockedProgram};
 
-pub(super) use rows::{CNI_PLUGINS, CONTAINERD, CRICTL, ETCD, FLANNEL, OF_IMAGES};
+pub(super) use rows::{CNI_PLUGINS, CONTAINERD, CRICTL, ETCD, FLANNEL, METRICS_SERVER, OF_IMAGES};
 use rows::{ROWS, Row};
 
 /// The file of our module that names the packages. Its tag keeps it out of every build: programs cannot be imported.
@@ -310,6 +310,20 @@ mod tests {
         let etcd = super::row(ETCD).unwrap();
         assert_eq!(target(etcd, ""), etcd.module);
         assert_eq!(source(etcd).0, SOURCE);
+    }
+
+    #[test]
+    fn metrics_server_says_its_own_version_and_is_listed_by_its_module() {
+        let row = row(METRICS_SERVER).unwrap();
+        let flags = row.flags("v0.9.0");
+        assert!(
+            flags.ends_with(" -X k8s.io/client-go/pkg/version.gitVersion=v0.9.0"),
+            "{flags}"
+        );
+        assert_eq!(
+            purl(METRICS_SERVER, "v0.9.0").unwrap(),
+            "pkg:golang/sigs.k8s.io/metrics-server@v0.9.0#cmd/metrics-server"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! crictl, the CNI plugins, etcd and flannel: none is of Kubernetes' release, which only names versions of the first three. The first two
+//! crictl, the CNI plugins, etcd, flannel and metrics-server: none is of Kubernetes' release, which only names versions of the first three. The first two
 //! come as archives from the server that the release table calls `{github}`, and all can be compiled from their Go modules.
 
 use std::collections::BTreeSet;
@@ -9,7 +9,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
-use super::own_module::{self, CNI_PLUGINS, CONTAINERD, CRICTL, ETCD, FLANNEL, OF_IMAGES};
+use super::own_module::{
+    self, CNI_PLUGINS, CONTAINERD, CRICTL, ETCD, FLANNEL, METRICS_SERVER, OF_IMAGES,
+};
 use super::program::{Pinned, Program};
 use super::release::{self, OtherBytes, Place};
 use crate::format::hashed_file::HashedFile;
@@ -214,7 +216,9 @@ fn pin(
                 }
                 if pinned.0.version != version {
                     let why = match *name {
-                        FLANNEL | CONTAINERD => "which this program knows".to_owned(),
+                        FLANNEL | CONTAINERD | METRICS_SERVER => {
+                            "which this program knows".to_owned()
+                        }
                         _ => format!("which Kubernetes {release} is tested with"),
                     };
                     session.progress.warn(&format!(
@@ -251,11 +255,15 @@ fn is_compiled(name: &str) -> bool {
 const CONTAINERD_VERSION: &str = "v2.2.9";
 /// The version of flannel, which follows none either.
 const FLANNEL_VERSION: &str = "v0.28.10";
+/// The version of metrics-server, each of which is for several releases
+/// (<https://github.com/kubernetes-sigs/metrics-server#compatibility-matrix>).
+const METRICS_SERVER_VERSION: &str = "v0.9.0";
 
 /// The version of a program that a release of Kubernetes implies.
 fn version(name: &str, release: &str) -> Result<String> {
     match name {
         FLANNEL => return Ok(FLANNEL_VERSION.to_owned()),
+        METRICS_SERVER => return Ok(METRICS_SERVER_VERSION.to_owned()),
         CONTAINERD => return Ok(CONTAINERD_VERSION.to_owned()),
         _ => {}
     }

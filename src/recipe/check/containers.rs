@@ -120,6 +120,8 @@ pub enum ContainerImage {
     Coredns,
     /// The network of pods of cni = "flannel", compiled from its Go module: it is in no Kubernetes release.
     Flannel,
+    /// metrics-server of addons.metrics-server, compiled from its Go module: it is in no Kubernetes release.
+    MetricsServer,
 }
 
 impl ContainerImage {
@@ -132,7 +134,8 @@ impl ContainerImage {
             Self::KubeApiserver
             | Self::KubeControllerManager
             | Self::KubeScheduler
-            | Self::Coredns => &[],
+            | Self::Coredns
+            | Self::MetricsServer => &[],
             Self::KubeProxy => &["ipset", "iptables", "nftables"],
             Self::Flannel => &["nftables"],
         }
@@ -150,6 +153,7 @@ impl ContainerImage {
             Self::KubeProxy => "kube-proxy",
             Self::Coredns => "coredns",
             Self::Flannel => "flannel",
+            Self::MetricsServer => "metrics-server",
         }
     }
 
@@ -204,8 +208,10 @@ impl Check<'_> {
             let found = "the image coredns is in no Kubernetes release: it is compiled";
             self.compiled("containers.images", found);
         }
-        if images.contains(&ContainerImage::Flannel) {
-            self.flannel(images_from);
+        for image in [ContainerImage::Flannel, ContainerImage::MetricsServer] {
+            if images.contains(&image) {
+                self.of_own_module(image.name(), images_from);
+            }
         }
         let makes_etcd = images.contains(&ContainerImage::Etcd) && images_from == ImagesFrom::Build;
         if let Some(node) = self.find("containers.etcd")
@@ -231,17 +237,17 @@ impl Check<'_> {
         }
     }
 
-    /// flannel's image is made of its Go module alone.
-    fn flannel(&mut self, from: ImagesFrom) {
+    /// The image of this name is made of its program's Go module alone: no release of Kubernetes names a version of it.
+    fn of_own_module(&mut self, name: &str, from: ImagesFrom) {
         if from == ImagesFrom::Build {
-            let found = "the image flannel is in no Kubernetes release: it is compiled";
-            self.compiled("containers.images", found);
+            let found = format!("the image {name} is in no Kubernetes release: it is compiled");
+            self.compiled("containers.images", &found);
         } else if let Some(node) = self.find("containers.images") {
             let place = node.place.clone();
             self.add(Mistake::at(
                 &place,
-                "flannel with images of the registry of Kubernetes, which has none of it",
-                "expected images-from = \"build\", or flannel's image in `prebuilt` and its manifest as an addon",
+                format!("{name} with the images of a Kubernetes release, which has none of it"),
+                format!("expected images-from = \"build\", or {name}'s image in `prebuilt` and its manifest as an addon"),
             ));
         }
     }

@@ -356,6 +356,13 @@ mod tests {
             (made.entrypoint, made.user),
             (vec!["/coredns".to_owned()], "65532:65532")
         );
+        let metrics = BTreeMap::from([("metrics-server".to_owned(), program("v0.9.0"))]);
+        let other = wanted(ContainerImage::MetricsServer, &[], &metrics).unwrap();
+        assert_eq!(other.names, ["slipway.local/metrics-server:v0.9.0"]);
+        assert_eq!(
+            (other.entrypoint, other.user),
+            (vec!["/metrics-server".to_owned()], "65532:65532")
+        );
         let files = files_in(&made.content, &["/coredns".to_owned()], Path::new("/")).unwrap();
         let paths: Vec<_> = files.iter().map(|entry| entry.path.as_str()).collect();
         assert_eq!(paths, ["/coredns"]);

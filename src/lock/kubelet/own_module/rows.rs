@@ -12,8 +12,10 @@ pub(in crate::lock::kubelet) const CONTAINERD: &str = "containerd";
 pub(in crate::lock::kubelet) const ETCD: &str = "etcd";
 /// flannel's name in a lock.
 pub(in crate::lock::kubelet) const FLANNEL: &str = "flannel";
+/// metrics-server's name in a lock.
+pub(in crate::lock::kubelet) const METRICS_SERVER: &str = "metrics-server";
 /// The programs that are in images, as the components of Kubernetes are; the others are of the root.
-pub(in crate::lock::kubelet) const OF_IMAGES: [&str; 2] = [ETCD, FLANNEL];
+pub(in crate::lock::kubelet) const OF_IMAGES: [&str; 3] = [ETCD, FLANNEL, METRICS_SERVER];
 
 /// What is compiled of one module.
 pub(super) struct Row {
@@ -31,7 +33,7 @@ pub(super) struct Row {
     pub(super) own: Option<&'static str>,
 }
 
-pub(super) const ROWS: [Row; 5] = [
+pub(super) const ROWS: [Row; 6] = [
     Row {
         name: CRICTL,
         module: "sigs.k8s.io/cri-tools",
@@ -92,6 +94,15 @@ pub(super) const ROWS: [Row; 5] = [
         with_v: true,
         // Its own program imports the clients of clouds, whose modules a proxy need not have.
         own: Some(include_str!("flanneld.go")),
+    },
+    Row {
+        name: METRICS_SERVER,
+        module: "sigs.k8s.io/metrics-server",
+        packages: &["cmd/metrics-server"],
+        // It says the version of its client's library, which upstream's Makefile sets.
+        variable: "k8s.io/client-go/pkg/version.gitVersion",
+        with_v: true,
+        own: None,
     },
 ];
 
