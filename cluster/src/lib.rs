@@ -81,6 +81,7 @@ pub mod flannel;
 pub mod identity;
 pub mod kubeconfigs;
 pub mod kubelet;
+pub mod metrics_server;
 
 // Floor: manifests of a cluster's addons
 pub mod manifests;

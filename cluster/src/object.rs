@@ -9,6 +9,7 @@ mod join;
 pub mod json_schema;
 mod known;
 mod kubelet_image;
+mod metrics_server;
 mod translate;
 mod words;
 
@@ -122,6 +123,8 @@ pub struct Object {
     pub cni: Cni,
     /// The image of flannel that the node's image brings; empty if it has none.
     pub flannel_image: String,
+    /// The image of metrics-server, if the cluster has it.
+    pub metrics_server: Option<String>,
     /// Labels of this node beside those of a control plane.
     pub labels: BTreeMap<String, String>,
     /// The kubelet's container in place of the image's own: `[kubelet] image`.
@@ -160,6 +163,8 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
     let balancer = balancer::read(&root, role == Role::Worker, &mut report);
     let kubeadm = followed(&mut translation, &root, image, &mut report);
     flannel(&translation, &root, image, &mut report);
+    let metrics_server =
+        metrics_server::image(translation.metrics_server, &root, image, &mut report);
     let mut notes = complete(&mut translation, &kubeadm, image);
     let read = config::complete(
         &translation.documents,
@@ -210,6 +215,7 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
         config,
         cni: translation.cni,
         flannel_image: image.images.get(FLANNEL).cloned().unwrap_or_default(),
+        metrics_server,
         labels: translation.labels,
         kubelet_image: translation.kubelet_image,
         sentinel: translation.sentinel,

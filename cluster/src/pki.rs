@@ -2,6 +2,7 @@
 
 mod keep;
 pub mod life;
+pub mod pinned;
 mod private_key;
 
 use std::fmt;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use cluster::host::Host;
 use cluster::kubelet;
+use cluster::metrics_server::{self, Credentials};
 use cluster::object::{Cni, Image, Object, Role, read};
 use cluster::render::render;
 use serde_json::json;
@@ -270,6 +271,125 @@ fn flannel_has_the_clusters_subnets_and_needs_its_image() {
     let env = pod["containers"][0]["env"].as_array().unwrap();
     let server: Vec<_> = env.iter().filter_map(|one| one["value"].as_str()).collect();
     assert_eq!(server, ["10.0.0.7", "6443"]);
+}
+
+/// metrics-server checks kubelets, which request certificates for it, and an image without it is refused where the object names it.
+#[test]
+fn metrics_server_checks_kubelets_and_needs_its_image() {
+    let text = "[node]\naddress = \"10.0.0.7\"\n[addons]\nmetrics-server = true\n";
+    let mut image = Image {
+        known: true,
+        ..image()
+    };
+    let refused = |text: &str, image: &Image| {
+        let report = read(text, image, &host(), Role::ControlPlane).unwrap_err();
+        let said = report.mistakes.iter().map(ToString::to_string);
+        said.collect::<Vec<_>>()
+    };
+    let said = refused(text, &image);
+    assert!(
+        said.len() == 1
+            && said[0].starts_with("addons.metrics-server: the image brings no metrics-server")
+            && said[0].ends_with("(line 4, column 18)"),
+        "{said:?}"
+    );
+    let reference = "slipway.local/metrics-server:v0.9.0";
+    image
+        .images
+        .insert("metrics-server".to_owned(), reference.to_owned());
+    let object = read(text, &image, &host(), Role::ControlPlane).unwrap();
+    assert_eq!(object.metrics_server.as_deref(), Some(reference));
+    assert_eq!(object.config.kubelet.value["serverTLSBootstrap"], true);
+    let off = text.replace("true", "false");
+    let object = read(&off, &image, &host(), Role::ControlPlane).unwrap();
+    assert_eq!(object.metrics_server, None);
+    assert_eq!(
+        object.config.kubelet.value["serverTLSBootstrap"],
+        json!(null)
+    );
+    let own =
+        |value: &str| format!("{text}[kubelet]\nconfig = {{ serverTLSBootstrap = {value} }}\n");
+    assert!(read(&own("true"), &image, &host(), Role::ControlPlane).is_ok());
+    let said = refused(&own("false"), &image);
+    assert!(
+        said.len() == 1
+            && said[0]
+                .starts_with("kubelet.config.serverTLSBootstrap: metrics-server asks kubelets")
+            && said[0].ends_with("(line 6, column 33)"),
+        "{said:?}"
+    );
+    let said = refused(&text.replace("true", "1"), &image);
+    assert_eq!(
+        said,
+        ["addons.metrics-server: expected true or false (line 4, column 18)"]
+    );
+}
+
+/// Nothing of metrics-server's manifest lets somebody else answer for it or for a kubelet.
+#[test]
+fn metrics_server_is_asked_and_asks_by_certificates_that_are_checked() {
+    let credentials = Credentials {
+        certificate: "Y2VydA==",
+        key: "a2V5",
+    };
+    let objects = metrics_server::objects("r.example/metrics-server:v1", credentials);
+    let paths: Vec<String> = objects
+        .iter()
+        .map(|object| {
+            let name = object.value["metadata"]["name"].as_str().unwrap();
+            format!("{}/{name}", object.resource())
+        })
+        .collect();
+    assert_eq!(
+        paths,
+        [
+            "serviceaccounts/metrics-server",
+            "clusterroles/system:aggregated-metrics-reader",
+            "clusterroles/system:metrics-server",
+            "rolebindings/metrics-server-auth-reader",
+            "clusterrolebindings/metrics-server:system:auth-delegator",
+            "clusterrolebindings/system:metrics-server",
+            "secrets/metrics-server-tls",
+            "services/metrics-server",
+            "deployments/metrics-server",
+            "apiservices/v1beta1.metrics.k8s.io",
+        ]
+    );
+    assert!(
+        objects
+            .iter()
+            .all(|object| object.value["metadata"]["labels"]["k8s-app"] == "metrics-server")
+    );
+    let named = |path: &str| {
+        let place = paths.iter().position(|found| found == path).unwrap();
+        &objects[place].value
+    };
+    let labels = &named("clusterroles/system:aggregated-metrics-reader")["metadata"]["labels"];
+    assert_eq!(
+        labels["rbac.authorization.k8s.io/aggregate-to-view"],
+        "true"
+    );
+    let service = &named("apiservices/v1beta1.metrics.k8s.io")["spec"];
+    assert_eq!(service["caBundle"], "Y2VydA==");
+    assert_eq!(service.get("insecureSkipTLSVerify"), None);
+    let pod = &named("deployments/metrics-server")["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    assert_eq!(container["image"], "r.example/metrics-server:v1");
+    let args = container["args"].to_string();
+    for expected in [
+        "--kubelet-certificate-authority=/var/run/secrets/kubernetes.io/serviceaccount/ca.crt",
+        "--tls-private-key-file=/etc/metrics-server/tls.key",
+        "--kubelet-preferred-address-types=InternalIP,ExternalIP,Hostname",
+    ] {
+        assert!(args.contains(expected), "{args}");
+    }
+    assert!(!args.contains("insecure"), "{args}");
+    assert_eq!(
+        pod["volumes"][0]["secret"]["secretName"],
+        "metrics-server-tls"
+    );
+    // Of the service that the certificate is for.
+    assert_eq!(metrics_server::HOST, "metrics-server.kube-system.svc");
 }
 
 #[test]

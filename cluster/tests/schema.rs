@@ -73,6 +73,9 @@ enabled = true
 addresses = ["10.6.0.53", "fd00:6::35"]
 image-repository = "registry.example.test/coredns"
 image-tag = "v1.14.2"
+
+[addons]
+metrics-server = true
 "#;
 
 /// Fields that only a node which joins has.
@@ -89,7 +92,7 @@ addresses = "10.6.0.53"
 "#;
 
 /// Objects that both refuse, each for one value.
-const WRONG: [&str; 25] = [
+const WRONG: [&str; 27] = [
     "nmae = \"x\"",
     "name = 5",
     "cni = \"calico\"",
@@ -115,6 +118,8 @@ const WRONG: [&str; 25] = [
     "proxy.mode = \"ipables\"",
     "proxy.enabled = \"no\"",
     "dns.addresses = 10",
+    "addons.metrics-server = \"yes\"",
+    "addons.metrics = true",
 ];
 
 fn tree(text: &str) -> Value {

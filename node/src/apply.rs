@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::control_plane::{authority, hexadecimal};
 use crate::journal::Journal;
+use crate::metrics_server;
 use crate::object::Bootstrap;
 use api::{Api, MANAGER, is_temporary, path};
 
@@ -109,6 +110,7 @@ pub(crate) fn run(
         }
         journal.applied.remove(path);
     }
+    metrics_server::forget(world, &bootstrap.object)?;
     if sent + gone.len() > 0 || takes_over {
         journal.write(world)?;
     }
@@ -150,11 +152,13 @@ pub(crate) fn objects(world: &World, bootstrap: &Bootstrap) -> Result<Vec<Value>
     let bridge = (object.cni == Cni::Bridge).then(pod_routes);
     let flannel = (object.cni == Cni::Flannel)
         .then(|| flannel::objects(&object.config, &object.flannel_image));
+    let metrics_server = metrics_server::objects(world, object)?;
     let all = std::iter::once(administrators())
         .chain(rendered)
         .chain(api_servers_readers())
         .chain(bridge.into_iter().flatten())
-        .chain(flannel.into_iter().flatten());
+        .chain(flannel.into_iter().flatten())
+        .chain(metrics_server);
     let made = all.filter(|object| object.action == Action::Create);
     Ok(made.map(|object| applied(object.value)).collect())
 }

@@ -242,7 +242,10 @@ fn keys(
 }
 
 /// The image's time, which has passed: the clock of a machine may be wrong by years when it makes its certificates.
-fn built(world: &World) -> Result<SystemTime> {
+///
+/// # Errors
+/// If the image's manifest cannot be read.
+pub(crate) fn built(world: &World) -> Result<SystemTime> {
     let since = Duration::from_secs(this_boot::manifest(world)?.epoch);
     let built = SystemTime::UNIX_EPOCH.checked_add(since);
     built.context("the image's time is beyond what this system counts")

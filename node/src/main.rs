@@ -65,9 +65,10 @@ mod pinned_kubelet;
 // Floor: the control plane's files
 mod control_plane;
 
-// Floor: the balancer of the API servers, and the kubelet's way to it
+// Floor: the balancer of the API servers, and the kubelet's way to it; metrics-server's objects
 mod balancer;
 mod kubelet_server;
+mod metrics_server;
 
 // Floor: the cluster's objects and its administrator, a worker's files, a member of etcd
 mod administrator;

@@ -1,5 +1,6 @@
 //! Which control plane applies the cluster's own objects: the one that began the cluster, and once its node is gone another one at its
-//! next start. So what a later image or object has (CoreDNS, kube-proxy, flannel) reaches a cluster whose first node was replaced.
+//! next start. So what a later image or object has (CoreDNS, kube-proxy, flannel, metrics-server) reaches a cluster whose first node was
+//! replaced.
 //!
 //! A record in the cluster names that node and what it applied last. A cluster without one was begun by kubeadm: its objects are its.
 

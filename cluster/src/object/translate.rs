@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::dns::{self, Placed};
 use super::kubelet_image::{self, KubeletImage};
+use super::metrics_server;
 use super::words::{Document, Shape, WORDS, Word};
 use super::{Cni, Image, cni};
 use crate::documents::Documents;
@@ -26,6 +27,8 @@ pub(super) struct Translation {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) kubelet_image: Option<KubeletImage>,
     pub(super) sentinel: bool,
+    /// Whether the cluster has metrics-server.
+    pub(super) metrics_server: bool,
     /// The addresses of `[dns]`.
     pub(super) dns: Vec<Placed>,
     /// Whether the object names bootstrap tokens.
@@ -48,6 +51,7 @@ pub(super) fn translate(root: &Node, image: &Image, report: &mut Report) -> Tran
         labels: BTreeMap::new(),
         kubelet_image: None,
         sentinel: false,
+        metrics_server: false,
         dns: Vec::new(),
         has_tokens: matches!(root.get("tokens").map(|node| &node.content), Some(Content::List(all)) if !all.is_empty()),
         uses_image: !image.images.is_empty() && root.get("image-repository").is_none(),
@@ -144,6 +148,7 @@ impl Translation {
                 _ => report.refuse_at(name, node.at, "expected true or false"),
             },
             "dns.addresses" => self.dns(node, report),
+            metrics_server::FIELD => self.metrics_server(node, report),
             "kubelet.image" => self.kubelet_image = kubelet_image::read(node, report),
             _ => self.labels = labels(name, node, report),
         }
@@ -160,6 +165,15 @@ impl Translation {
         let content = Content::List(self.dns.iter().map(item).collect());
         let at = node.at;
         self.put(Document::Kubelet, "clusterDNS", Node { at, content }, false);
+    }
+
+    /// metrics-server trusts kubelets by the cluster's authority, so each requests a certificate of it.
+    fn metrics_server(&mut self, node: &Node, report: &mut Report) {
+        self.metrics_server = metrics_server::read(node, report);
+        if self.metrics_server {
+            let requests = from_value(&true.into(), node.at);
+            self.put(Document::Kubelet, metrics_server::REQUESTS, requests, false);
+        }
     }
 
     /// Feature gates are an argument of the control plane's components, and a field of the kubelet's and kube-proxy's.

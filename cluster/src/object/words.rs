@@ -136,6 +136,10 @@ pub(super) const TABLES: &[(&str, &str)] = &[
     ("kubelet", "The kubelet."),
     ("proxy", "kube-proxy."),
     ("dns", "CoreDNS, and the addresses at which pods ask it."),
+    (
+        "addons",
+        "What the cluster has besides, by images that the image brings.",
+    ),
 ];
 
 /// The fields.
@@ -451,5 +455,12 @@ pub(super) const WORDS: &[Word] = &[
         Cluster,
         "dns.imageTag",
         "The tag of its image.",
+    ),
+    own(
+        "addons.metrics-server",
+        Kind::Bool,
+        "Whether the cluster has metrics-server, for kubectl top and for scaling by \
+         use; kubelets request certificates of the cluster's authority then. Default: \
+         false.",
     ),
 ];
