@@ -54,6 +54,15 @@ impl Object {
         }
     }
 
+    /// Writes what is empty: its time of creation, and that of the pods that it describes.
+    pub(crate) fn write_empty(&mut self) {
+        for at in ["/metadata", "/spec/template/metadata"] {
+            if let Some(metadata) = self.value.pointer_mut(at) {
+                metadata["creationTimestamp"] = Value::Null;
+            }
+        }
+    }
+
     /// The name of its kind in URLs.
     #[must_use]
     pub fn resource(&self) -> String {

@@ -1,6 +1,10 @@
 //! Versions, and the one table of what differs between those of kubeadm.
 
+mod older;
+
 use std::fmt;
+
+use older::{FIRST_PATCH, OLDER};
 
 /// A version of Kubernetes or of an image: three numbers, and what follows a hyphen or a plus sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +66,8 @@ pub enum EtcdFlags {
     Current,
     /// Those of etcd 3.6, or the experimental ones if the image's tag is below it.
     ByTag,
+    /// The experimental ones, whatever the image's tag.
+    Experimental,
 }
 
 /// What a minor version of kubeadm does in its own way.
@@ -80,6 +86,8 @@ pub struct Release {
     pub pause: Option<&'static str>,
     /// The feature gates that are known, and whether each is on if the configuration is silent.
     pub gates: &'static [(&'static str, bool)],
+    /// The algorithms of keys that it knows.
+    pub algorithms: &'static [&'static str],
     /// Whether an external etcd has endpoints for HTTP: its endpoints, if the configuration names no others.
     pub http_endpoints: bool,
     /// Whether the controller manager is given the folder of FlexVolume plugins.
@@ -88,9 +96,14 @@ pub struct Release {
     pub kubelet_client: Option<&'static str>,
     /// Whether the node of a dry run has the annotation of the container runtime's socket.
     pub annotates_socket: bool,
+    /// Whether probes name a port of their container. Before that they have its number, and the container no port for them.
+    pub named_probes: bool,
+    /// Whether what is empty is written, as Go's types had it before Kubernetes 1.34: an object's time of creation as null, a kubeconfig's
+    /// preferences as a map.
+    pub writes_empty: bool,
 }
 
-/// The versions of kubeadm that are known, oldest first.
+/// The versions of kubeadm that cluster objects may have, oldest first.
 pub const RELEASES: [Release; 3] = [
     Release {
         minor: 34,
@@ -109,10 +122,13 @@ pub const RELEASES: [Release; 3] = [
             ("RootlessControlPlane", false),
             ("WaitForAllControlPlaneComponents", true),
         ],
+        algorithms: &ALGORITHMS,
         http_endpoints: false,
         flexvolume: true,
         kubelet_client: Some("kubeadm:cluster-admins"),
         annotates_socket: true,
+        named_probes: true,
+        writes_empty: false,
     },
     Release {
         minor: 35,
@@ -125,10 +141,13 @@ pub const RELEASES: [Release; 3] = [
             ("NodeLocalCRISocket", true),
             ("RootlessControlPlane", false),
         ],
+        algorithms: &ALGORITHMS,
         http_endpoints: true,
         flexvolume: true,
         kubelet_client: Some("kubeadm:cluster-admins"),
         annotates_socket: false,
+        named_probes: true,
+        writes_empty: false,
     },
     Release {
         minor: 36,
@@ -140,10 +159,13 @@ pub const RELEASES: [Release; 3] = [
             ("NodeLocalCRISocket", true),
             ("RootlessControlPlane", false),
         ],
+        algorithms: &ALGORITHMS,
         http_endpoints: true,
         flexvolume: false,
         kubelet_client: None,
         annotates_socket: false,
+        named_probes: true,
+        writes_empty: false,
     },
 ];
 
@@ -169,9 +191,21 @@ impl Kubeadm {
     /// The version of a text, if it is known.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
+        Self::among(&RELEASES, text)
+    }
+
+    /// The same, or one of the older ones that no object may have: what kubeadm itself made of a configuration is known of them too.
+    #[must_use]
+    pub fn of_configuration(text: &str) -> Option<Self> {
+        let older = || Self::among(&OLDER, text);
+        let of_row = |older: &Self| older.version.numbers[2] >= FIRST_PATCH;
+        Self::parse(text).or_else(|| older().filter(of_row))
+    }
+
+    fn among(releases: &'static [Release], text: &str) -> Option<Self> {
         let version = Version::parse(text)?;
         let known = |release: &&Release| version.numbers[..2] == [1, release.minor];
-        let release = RELEASES.iter().find(known)?;
+        let release = releases.iter().find(known)?;
         Some(Self { version, release })
     }
 
@@ -219,6 +253,14 @@ mod tests {
         assert!(version("1.34.0").at_least([1, 34, 0]));
         assert!(!version("1.34.0-rc.1").at_least([1, 34, 0]));
         assert!(version("1.34.1-rc.1").at_least([1, 34, 0]));
+    }
+
+    #[test]
+    fn an_older_kubeadm_reads_configurations_and_makes_no_object() {
+        for (text, read) in [("1.33.13", true), ("1.33.6", false), ("1.32.13", false)] {
+            assert!(Kubeadm::parse(text).is_none(), "{text}");
+            assert_eq!(Kubeadm::of_configuration(text).is_some(), read, "{text}");
+        }
     }
 
     #[test]

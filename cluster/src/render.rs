@@ -33,6 +33,9 @@ pub fn render(config: &Config, host: &Host, moment: &dyn Moment) -> Rendered {
     files.extend(kubelet::files(config, host));
     let mut objects = objects(config, moment);
     objects.extend(addons::objects(config));
+    if config.kubeadm.release.writes_empty {
+        objects.iter_mut().for_each(Object::write_empty);
+    }
     Rendered {
         certificates,
         kubeconfigs,

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::config::Config;
 use crate::host::Host;
+use crate::release::Release;
 use crate::yaml;
 
 /// The folder of the manifests.
@@ -62,7 +63,7 @@ pub fn manifests(config: &Config, host: &Host) -> Vec<(String, Value)> {
     let wanted = pods.into_iter().filter(|(_, phase)| !config.skips(phase));
     wanted
         .filter_map(|(pod, _)| pod)
-        .map(|pod| (pod.path(), pod.manifest()))
+        .map(|pod| (pod.path(), pod.manifest(config.kubeadm.release)))
         .collect()
 }
 
@@ -98,7 +99,7 @@ impl Pod {
         format!("{FOLDER}/{}.yaml", self.name)
     }
 
-    fn manifest(self) -> Value {
+    fn manifest(self, release: &Release) -> Value {
         let mut metadata = json!({
             "labels": {"component": self.name, "tier": "control-plane"},
             "name": self.name,
@@ -107,13 +108,16 @@ impl Pod {
         if !self.annotations.is_empty() {
             metadata["annotations"] = json!(self.annotations);
         }
+        if release.writes_empty {
+            metadata["creationTimestamp"] = Value::Null;
+        }
         let volumes = self.volumes.clone();
         json!({
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": metadata,
             "spec": {
-                "containers": [self.container()],
+                "containers": [self.container(release.named_probes)],
                 "hostNetwork": true,
                 "priority": 2_000_001_000,
                 "priorityClassName": "system-node-critical",
@@ -124,21 +128,27 @@ impl Pod {
         })
     }
 
-    fn container(self) -> Value {
+    fn container(self, named_probes: bool) -> Value {
         let mut container = json!({
             "command": self.command,
             "image": self.image,
             "imagePullPolicy": "IfNotPresent",
             "name": self.name,
-            "ports": [{"containerPort": self.port, "name": "probe-port", "protocol": "TCP"}],
             "resources": {"requests": self.requests},
             "volumeMounts": self.mounts,
         });
         if !self.env.is_empty() {
             container["env"] = self.env.into();
         }
-        for (name, probe) in self.probes {
+        for (name, mut probe) in self.probes {
+            if !named_probes {
+                probe["httpGet"]["port"] = self.port.into();
+            }
             container[name] = probe;
+        }
+        if named_probes {
+            container["ports"] =
+                json!([{"containerPort": self.port, "name": "probe-port", "protocol": "TCP"}]);
         }
         container
     }

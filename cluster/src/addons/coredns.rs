@@ -122,21 +122,27 @@ fn affinity() -> Value {
 }
 
 fn container(config: &Config) -> Value {
+    let named = config.kubeadm.release.named_probes;
+    let port = |name: &str, number: u16| match named {
+        true => Value::from(name),
+        false => number.into(),
+    };
+    let (liveness, readiness) = (port("liveness-probe", 8080), port("readiness-probe", 8181));
     json!({
         "args": ["-conf", "/etc/coredns/Corefile"],
         "image": images::coredns(config),
         "imagePullPolicy": "IfNotPresent",
         "livenessProbe": {
             "failureThreshold": 5,
-            "httpGet": {"path": "/health", "port": "liveness-probe", "scheme": "HTTP"},
+            "httpGet": {"path": "/health", "port": liveness, "scheme": "HTTP"},
             "initialDelaySeconds": 60,
             "successThreshold": 1,
             "timeoutSeconds": 5,
         },
         "name": "coredns",
-        "ports": ports(),
+        "ports": ports(named),
         "readinessProbe": {
-            "httpGet": {"path": "/ready", "port": "readiness-probe", "scheme": "HTTP"},
+            "httpGet": {"path": "/ready", "port": readiness, "scheme": "HTTP"},
         },
         "resources": {
             "limits": {"memory": "170Mi"},
@@ -151,8 +157,8 @@ fn container(config: &Config) -> Value {
     })
 }
 
-fn ports() -> Value {
-    let ports = [
+fn ports(named_probes: bool) -> Value {
+    let all = [
         (53, "dns", "UDP"),
         (53, "dns-tcp", "TCP"),
         (9153, "metrics", "TCP"),
@@ -160,7 +166,8 @@ fn ports() -> Value {
         (8181, "readiness-probe", "TCP"),
     ];
     let port = |(port, name, protocol): &(u16, &str, &str)| json!({"containerPort": port, "name": name, "protocol": protocol});
-    ports.iter().map(port).collect()
+    let count = if named_probes { all.len() } else { 3 };
+    all[..count].iter().map(port).collect()
 }
 
 fn service(config: &Config) -> Object {

@@ -56,8 +56,9 @@ pub(crate) const KUBELET: &[Field] = &[
             "NeverVerifyAllowlistedImages",
             "NeverVerifyPreloadedImages",
         ]),
-    ),
-    Field::nonzero("preloadedImagesVerificationAllowlist", TEXTS),
+    )
+    .since(33),
+    Field::nonzero("preloadedImagesVerificationAllowlist", TEXTS).since(33),
     Field::given("eventRecordQPS", AMOUNT),
     Field::nonzero("eventBurst", AMOUNT),
     Field::given("enableDebuggingHandlers", Kind::Bool),
@@ -118,7 +119,7 @@ pub(crate) const KUBELET: &[Field] = &[
     Field::nonzero("evictionPressureTransitionPeriod", Kind::Duration),
     Field::nonzero("evictionMaxPodGracePeriod", INT32),
     Field::nonzero("evictionMinimumReclaim", TEXT_MAP),
-    Field::given("mergeDefaultEvictionSettings", Kind::Bool),
+    Field::given("mergeDefaultEvictionSettings", Kind::Bool).since(33),
     Field::nonzero("podsPerCore", AMOUNT),
     Field::given("enableControllerAttachDetach", Kind::Bool),
     Field::nonzero("protectKernelDefaults", Kind::Bool),
@@ -178,7 +179,8 @@ pub(crate) const KUBELET: &[Field] = &[
     Field::given(
         "userNamespaces",
         Kind::Object(&[Field::given("idsPerPod", INT64)]),
-    ),
+    )
+    .since(33),
 ];
 
 const AUTHENTICATION: &[Field] = &[

@@ -143,7 +143,8 @@ fn of_fields(fields: &[Field], path: &str, document: &str) -> Value {
         };
         let mut value = of_kind(&field.kind, &path, document);
         let since = match field.since {
-            0 => String::new(),
+            // What every version that an object may have knows.
+            0..=34 => String::new(),
             minor => format!(" Since Kubernetes 1.{minor}."),
         };
         value["description"] = format!("{path} of {document}.{since}").into();

@@ -81,7 +81,7 @@ fn cluster_info(config: &Config, moment: &dyn Moment) -> Vec<Object> {
         "certificate-authority-data": moment.authority(),
         "server": config.control_plane_url(),
     });
-    let kubeconfig = json!({
+    let mut kubeconfig = json!({
         "apiVersion": "v1",
         "clusters": [{"cluster": cluster, "name": ""}],
         "contexts": Value::Null,
@@ -89,6 +89,9 @@ fn cluster_info(config: &Config, moment: &dyn Moment) -> Vec<Object> {
         "kind": "Config",
         "users": Value::Null,
     });
+    if config.kubeadm.release.writes_empty {
+        kubeconfig["preferences"] = json!({});
+    }
     let data = json!({"kubeconfig": yaml::write(&kubeconfig)});
     let mut objects = vec![config_map("kube-public", "cluster-info", &data)];
     let name = "kubeadm:bootstrap-signer-clusterinfo";

@@ -106,7 +106,12 @@ fn own(config: &Config, local: &LocalEtcd) -> Vec<Arg> {
 fn checks(config: &Config) -> [Arg; 2] {
     let version = Version::parse(images::etcd_tag(config));
     let below = version.is_none_or(|version| version.numbers < [3, 6, 0]);
-    if config.etcd_flags == EtcdFlags::ByTag && below {
+    let experimental = match config.etcd_flags {
+        EtcdFlags::Current => false,
+        EtcdFlags::ByTag => below,
+        EtcdFlags::Experimental => true,
+    };
+    if experimental {
         [
             arg("experimental-initial-corrupt-check", "true"),
             arg("experimental-watch-progress-notify-interval", "5s"),

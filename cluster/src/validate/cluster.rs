@@ -1,7 +1,7 @@
 //! The rules of `ClusterConfiguration`, without its networks.
 
 use super::{absolute, arguments, names, repository};
-use crate::release::{ALGORITHMS, Release};
+use crate::release::Release;
 use crate::report::Report;
 use crate::types::{Cluster, Etcd, ExternalEtcd, LocalEtcd};
 use crate::wording::either;
@@ -27,8 +27,8 @@ pub(super) fn check(cluster: &Cluster, release: &Release, report: &mut Report) {
     repository(&cluster.image_repository, "imageRepository", report);
     etcd(&cluster.etcd, report);
     let algorithm = &cluster.encryption_algorithm;
-    if !ALGORITHMS.contains(&algorithm.as_str()) {
-        let expected = either(&ALGORITHMS);
+    if !release.algorithms.contains(&algorithm.as_str()) {
+        let expected = either(release.algorithms);
         report.refuse(
             "encryptionAlgorithm",
             format!("{algorithm:?} is not known; expected {expected}"),
