@@ -67,6 +67,16 @@ impl Record {
     }
 }
 
+/// The node that applies the objects of the cluster; none in a cluster that kubeadm began.
+///
+/// # Errors
+/// If the API server does not answer, or the record cannot be read.
+pub(crate) fn owner(api: &Api) -> Result<Option<String>> {
+    let map = api.get(&format!("{MAPS}/{NAME}"))?;
+    let record = map.map(|map| Record::read(&map)).transpose()?;
+    Ok(record.map(|record| record.node))
+}
+
 /// Applies what has changed if it is this node's turn. Returns how many objects were sent and deleted; none if another node has them.
 ///
 /// # Errors
@@ -292,5 +302,17 @@ mod tests {
         let world = machine(folder.path(), OBJECT);
         let (sent, changed, _) = run_once(&Cluster::default(), false, &world);
         assert_eq!((&sent[..], changed), (&[][..], None));
+    }
+
+    #[test]
+    fn the_record_says_who_applies_the_objects() {
+        let of = |cluster: Cluster| {
+            let (url, _requests) = server(move |request| cluster.answer(request));
+            owner(&Api::plain(&url).unwrap()).unwrap()
+        };
+        let applied = BTreeMap::new();
+        let zero = of(Cluster::with("zero", &applied, &[]));
+        assert_eq!(zero.as_deref(), Some("zero"));
+        assert_eq!(of(Cluster::default()), None);
     }
 }

@@ -47,6 +47,8 @@ pub(crate) fn rows(status: &Status) -> Vec<Row> {
     row("API server", status.api_server.as_ref().map(health));
     row("API servers", status.balancer.as_ref().map(servers));
     row("node", status.node.as_ref().map(health));
+    let owner = status.objects_applied_by.as_ref();
+    row("objects", owner.map(|node| format!("applied by {node}")));
     let addons = status.addons.as_ref();
     row("addons", addons.map(|line| format!("waiting for {line}")));
     let units = status.failed_units.as_deref().unwrap_or_default();
