@@ -183,7 +183,7 @@ fn list(pins: &[Pin]) -> String {
     texts.join(" or ")
 }
 
-/// What `cluster-info` says, signed by the token, with an authority that is pinned.
+/// What `cluster-info` says, signed by the token, with an authority that is trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterInfo {
     /// The kubeconfig as it is in the map.
@@ -192,7 +192,7 @@ pub struct ClusterInfo {
     pub server: String,
     /// The certificates of its authorities, PEM.
     pub authority: String,
-    /// Those of them whose public key is pinned, PEM.
+    /// Those of them that are trusted: whose public key is pinned, if any is. PEM.
     pub pinned: String,
 }
 
@@ -224,7 +224,7 @@ pub fn cluster_info(map: &Value, token: &Token, pins: &[Pin]) -> Result<ClusterI
     Ok(ClusterInfo {
         kubeconfig: kubeconfig.to_owned(),
         server: server.to_owned(),
-        pinned: pinned(&authority, pins)?,
+        pinned: trusted(&authority, pins)?,
         authority,
     })
 }
@@ -259,6 +259,18 @@ fn is_signed(jws: &str, content: &str, token: &Token) -> bool {
     let key = hmac::Key::new(hmac::HMAC_SHA256, token.secret.as_bytes());
     let signature = URL_SAFE_NO_PAD.decode(signature);
     names_token && signature.is_ok_and(|tag| hmac::verify(&key, signed.as_bytes(), &tag).is_ok())
+}
+
+/// Those certificates of a PEM text that a node with these pins trusts, as PEM: all, if it has none and trusts whoever signs with its
+/// token, as by kubeadm's `unsafeSkipCAVerification`.
+///
+/// # Errors
+/// If none of them is pinned.
+pub fn trusted(authority: &str, pins: &[Pin]) -> Result<String, Refusal> {
+    match pins {
+        [] => Ok(authority.to_owned()),
+        pins => pinned(authority, pins),
+    }
 }
 
 /// Those certificates of a PEM text whose public key is pinned, as PEM.

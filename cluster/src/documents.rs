@@ -19,10 +19,30 @@ pub(crate) struct Documents {
     pub(crate) cluster: Option<Node>,
     pub(crate) kubelet: Option<Node>,
     pub(crate) proxy: Option<Node>,
+    /// Of a node that joins. A rendering does not take it.
+    pub(crate) join: Option<Node>,
 }
 
-/// Reads the documents of a text. Other kinds than the four are ignored, with a warning.
+/// Reads the documents of a text for `kubeadm init`. Other kinds than the four are ignored, with a warning.
 pub(crate) fn documents(text: &str, report: &mut Report) -> Documents {
+    let mut documents = all(text, report);
+    if let Some(join) = documents.join.take() {
+        let version = join.get("apiVersion").and_then(Node::text);
+        let version = version.unwrap_or_default();
+        let message = format!("JoinConfiguration of {version} is ignored");
+        report.warn_at("kind", join.at, message);
+    }
+    if documents.init.is_none() && documents.cluster.is_none() && report.mistakes.is_empty() {
+        report.refuse(
+            "",
+            "expected a document of the kind InitConfiguration or ClusterConfiguration",
+        );
+    }
+    documents
+}
+
+/// Reads the documents of a text, for `kubeadm init` and `kubeadm join`. Other kinds are ignored, with a warning.
+pub(crate) fn all(text: &str, report: &mut Report) -> Documents {
     let mut documents = Documents::default();
     let mut kinds: Vec<String> = Vec::new();
     for (before, text) in yaml::split(text) {
@@ -42,12 +62,6 @@ pub(crate) fn documents(text: &str, report: &mut Report) -> Documents {
         }
         documents.take(&version, &kind, node, report);
         kinds.push(kind);
-    }
-    if documents.init.is_none() && documents.cluster.is_none() && report.mistakes.is_empty() {
-        report.refuse(
-            "",
-            "expected a document of the kind InitConfiguration or ClusterConfiguration",
-        );
     }
     v1beta3::move_timeout(&mut documents);
     documents
@@ -72,6 +86,11 @@ fn identity(node: &Node, report: &mut Report) -> Option<(String, String)> {
 }
 
 impl Documents {
+    /// Whether some of them are of the whole cluster.
+    pub(crate) const fn has_cluster(&self) -> bool {
+        self.cluster.is_some() || self.kubelet.is_some() || self.proxy.is_some()
+    }
+
     fn take(&mut self, version: &str, kind: &str, node: Node, report: &mut Report) {
         match (version, kind) {
             ("kubeadm.k8s.io/v1beta4", "InitConfiguration") => self.init = Some(node),
@@ -81,6 +100,10 @@ impl Documents {
             }
             ("kubeadm.k8s.io/v1beta3", "ClusterConfiguration") => {
                 self.cluster = Some(v1beta3::cluster(node, report));
+            }
+            ("kubeadm.k8s.io/v1beta4", "JoinConfiguration") => self.join = Some(node),
+            ("kubeadm.k8s.io/v1beta3", "JoinConfiguration") => {
+                self.join = Some(v1beta3::join(node, report));
             }
             ("kubelet.config.k8s.io/v1beta1", "KubeletConfiguration") => self.kubelet = Some(node),
             ("kubeproxy.config.k8s.io/v1alpha1", "KubeProxyConfiguration") => {

@@ -1,11 +1,11 @@
-//! The fields of the four kinds, as Go's types declare them.
+//! The fields of the kinds, as Go's types declare them.
 
 mod kube_proxy;
 mod kubeadm;
 mod kubelet;
 
 pub(crate) use kube_proxy::KUBE_PROXY;
-pub(crate) use kubeadm::{CLUSTER, INIT};
+pub(crate) use kubeadm::{CLUSTER, INIT, JOIN};
 pub(crate) use kubelet::KUBELET;
 
 use crate::schema::{Field, Kind};

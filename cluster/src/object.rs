@@ -5,6 +5,7 @@
 
 pub mod balancer;
 mod dns;
+pub mod from_kubeadm;
 mod join;
 pub mod json_schema;
 mod known;

@@ -79,6 +79,18 @@ pub struct Endpoint {
 pub struct Timeouts {
     /// How long a component of the control plane may take to start.
     pub control_plane_component_health_check: Option<Duration>,
+    /// How long the kubelet may take to start.
+    pub kubelet_health_check: Option<Duration>,
+    /// How long the cluster's objects may take.
+    #[serde(rename = "kubernetesAPICall")]
+    pub kubernetes_api_call: Option<Duration>,
+    /// How long a place among etcd's members may take.
+    #[serde(rename = "etcdAPICall")]
+    pub etcd_api_call: Option<Duration>,
+    /// How long the kubelet's certificate may take.
+    pub tls_bootstrap: Option<Duration>,
+    /// How long a cluster that is joined may take to answer.
+    pub discovery: Option<Duration>,
 }
 
 /// `ClusterConfiguration`: the cluster.

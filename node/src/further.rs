@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use cluster::discovery::pinned;
+use cluster::discovery::trusted;
 use cluster::object::{Join, Object};
 use cluster::pki::Progress;
 use cluster::shared_keys::{self, CertificateKey};
@@ -101,7 +101,7 @@ fn refuse_another_authority(world: &World, object: &Object, join: &Join) -> Resu
     let there = atomic_file::read(&world.in_initrd(&path));
     let there = there.with_context(|| format!("reading {path}"))?;
     let there = there.map(|text| String::from_utf8_lossy(&text).into_owned());
-    if let Some(Err(refusal)) = there.map(|text| pinned(&text, &join.pins)) {
+    if let Some(Err(refusal)) = there.map(|text| trusted(&text, &join.pins)) {
         bail!("{path} is another cluster's: {refusal}; nothing is changed");
     }
     Ok(())

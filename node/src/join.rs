@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use cluster::discovery::pinned;
+use cluster::discovery::trusted;
 use cluster::kubeconfigs;
 use cluster::kubelet;
 use cluster::object::{Cni, Join, Object, own_skew};
@@ -135,7 +135,7 @@ pub(crate) fn refuse_another(
     let file = world.in_initrd(AUTHORITY);
     let there = atomic_file::read(&file).with_context(|| format!("reading {AUTHORITY}"))?;
     let there = there.map(|text| String::from_utf8_lossy(&text).into_owned());
-    match there.map(|text| pinned(&text, &join.pins)) {
+    match there.map(|text| trusted(&text, &join.pins)) {
         Some(Err(refusal)) => {
             bail!("{AUTHORITY} is another cluster's: {refusal}; nothing is changed")
         }

@@ -34,6 +34,28 @@ pub(super) fn init(mut node: Node, report: &mut Report) -> Node {
     node
 }
 
+/// `JoinConfiguration`, whose limit of the discovery belonged to the discovery.
+pub(super) fn join(mut node: Node, report: &mut Report) -> Node {
+    without_newer(&mut node, report);
+    arguments(&mut node, "nodeRegistration", "kubeletExtraArgs");
+    let timeout = take(find(&mut node, "discovery"), "timeout");
+    if let (Some(timeout), Content::Map(entries)) = (timeout, &mut node.content) {
+        let at = timeout.at;
+        let content = Content::Map(vec![("discovery".to_owned(), timeout)]);
+        entries.push(("timeouts".to_owned(), Node { at, content }));
+    }
+    node
+}
+
+/// Takes a field out of a mapping.
+fn take(node: Option<&mut Node>, name: &str) -> Option<Node> {
+    let Content::Map(entries) = &mut node?.content else {
+        return None;
+    };
+    let index = entries.iter().position(|(key, _)| key == name)?;
+    Some(entries.remove(index).1)
+}
+
 /// `ClusterConfiguration`.
 pub(super) fn cluster(mut node: Node, report: &mut Report) -> Node {
     without_newer(&mut node, report);
@@ -103,20 +125,11 @@ fn find<'a>(node: &'a mut Node, path: &str) -> Option<&'a mut Node> {
 
 /// Moves `apiServer.timeoutForControlPlane` of the cluster to the timeouts of the bootstrap.
 pub(super) fn move_timeout(documents: &mut Documents) {
-    let server = documents
-        .cluster
-        .as_mut()
-        .and_then(|cluster| find(cluster, "apiServer"));
-    let Some(Content::Map(server)) = server.map(|node| &mut node.content) else {
+    let cluster = documents.cluster.as_mut();
+    let server = cluster.and_then(|cluster| find(cluster, "apiServer"));
+    let Some(timeout) = take(server, "timeoutForControlPlane") else {
         return;
     };
-    let Some(index) = server
-        .iter()
-        .position(|(name, _)| name == "timeoutForControlPlane")
-    else {
-        return;
-    };
-    let (_, timeout) = server.remove(index);
     let at = timeout.at;
     let map = |at: Position, entries| Node {
         at,

@@ -1,4 +1,4 @@
-//! `InitConfiguration` and `ClusterConfiguration` of `kubeadm.k8s.io/v1beta4`.
+//! `InitConfiguration`, `ClusterConfiguration` and `JoinConfiguration` of `kubeadm.k8s.io/v1beta4`.
 
 use super::{GATES, INT32, TAINT, TEXTS};
 use crate::schema::{Field, Kind};
@@ -39,6 +39,41 @@ pub(crate) const CLUSTER: &[Field] = &[
     Field::nonzero("encryptionAlgorithm", Kind::Text),
     Field::given("certificateValidityPeriod", Kind::Duration),
     Field::given("caCertificateValidityPeriod", Kind::Duration),
+];
+
+/// `JoinConfiguration`. What it has in common with `InitConfiguration` is read as that.
+pub(crate) const JOIN: &[Field] = &[
+    Field::nonzero("dryRun", Kind::Bool),
+    Field::always("nodeRegistration", Kind::Any),
+    Field::always("caCertPath", Kind::Text),
+    Field::always("discovery", Kind::Object(DISCOVERY)),
+    Field::given("controlPlane", Kind::Object(CONTROL_PLANE)),
+    Field::nonzero("skipPhases", Kind::Any),
+    Field::given("patches", Kind::Any),
+    Field::given("timeouts", Kind::Any),
+];
+
+const DISCOVERY: &[Field] = &[
+    Field::given(
+        "bootstrapToken",
+        Kind::Object(&[
+            // Read apart: a message must not repeat it.
+            Field::always("token", Kind::Text),
+            Field::nonzero("apiServerEndpoint", Kind::Text),
+            Field::nonzero("caCertHashes", TEXTS),
+            Field::nonzero("unsafeSkipCAVerification", Kind::Bool),
+        ]),
+    ),
+    Field::given(
+        "file",
+        Kind::Object(&[Field::always("kubeConfigPath", Kind::Text)]),
+    ),
+    Field::nonzero("tlsBootstrapToken", Kind::Text),
+];
+
+const CONTROL_PLANE: &[Field] = &[
+    Field::always("localAPIEndpoint", Kind::Any),
+    Field::nonzero("certificateKey", Kind::Text),
 ];
 
 const TOKEN: &[Field] = &[

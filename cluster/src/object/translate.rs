@@ -45,6 +45,7 @@ pub(super) fn translate(root: &Node, image: &Image, report: &mut Report) -> Tran
             cluster: Some(table(root.at)),
             kubelet: Some(table(root.at)),
             proxy: Some(table(root.at)),
+            join: None,
         },
         version: None,
         cni: Cni::Bridge,
