@@ -122,6 +122,7 @@ mod coreos_metadata;
 mod csr_command;
 mod election;
 mod etcd_command;
+mod kubeadm_command;
 mod kubelet_lint;
 mod prepare;
 mod render;
@@ -233,11 +234,17 @@ const COMMANDS: [Command; 16] = [
 ];
 
 fn main() -> ExitCode {
-    let arguments: Vec<String> = std::env::args_os()
-        .skip(1)
+    let mut arguments: Vec<String> = std::env::args_os()
         .map(|argument| argument.to_string_lossy().into_owned())
         .collect();
+    let called = (!arguments.is_empty()).then(|| arguments.remove(0));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    // By a link of that name, in an image without kubeadm.
+    if called.is_some_and(|called| {
+        Path::new(&called).file_name() == Some(kubeadm_command::COMMAND.as_ref())
+    }) {
+        return kubeadm_command::command(NAME, &arguments);
+    }
     match arguments[..] {
         ["-h" | "--help"] => print(&usage()),
         ["-V" | "--version"] => print(&format!("{NAME} {}\n", env!("CARGO_PKG_VERSION"))),
@@ -258,6 +265,7 @@ fn main() -> ExitCode {
         [etcd_command::COMMAND, ref options @ ..] => {
             etcd_command::command(NAME, options).unwrap_or_else(|| wrong(&arguments))
         }
+        [kubeadm_command::COMMAND, ref options @ ..] => kubeadm_command::command(NAME, options),
         [KUBELET_COMMAND, ref options @ ..] => {
             kubelet_lint::command(NAME, options).unwrap_or_else(|| wrong(&arguments))
         }
@@ -301,6 +309,7 @@ fn usage() -> String {
         (certificates::COMMAND, certificates::DESCRIPTION),
         (csr_command::COMMAND, csr_command::DESCRIPTION),
         (etcd_command::COMMAND, etcd_command::DESCRIPTION),
+        (kubeadm_command::COMMAND, kubeadm_command::DESCRIPTION),
         (KUBELET_COMMAND, kubelet_lint::DESCRIPTION),
         (render::COMMAND, render::DESCRIPTION),
     ] {

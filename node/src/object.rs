@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use cluster::address::is_global_unicast;
 use cluster::host::{CA_FOLDERS, Host};
+use cluster::object::from_kubeadm::{self, Asked};
 use cluster::object::{self, Image, Object, Role};
 use cluster::report::Report;
 use image::kubelet::{
@@ -31,8 +32,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 const SECOND: Duration = Duration::from_secs(20);
 /// How often it is asked.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// The field of the cluster object that the default route decides otherwise.
-const ADDRESS: &str = "node.address";
+/// The field of the cluster object that the default route decides otherwise, and the same of kubeadm's documents.
+const ADDRESS: [&str; 3] = [
+    "node.address",
+    "localAPIEndpoint.advertiseAddress",
+    "controlPlane.localAPIEndpoint.advertiseAddress",
+];
 /// The part of the path of systemd-resolved's files.
 const RESOLVED: &str = "systemd/resolve/";
 /// A folder for plugins of volumes; `/usr` is never writable.
@@ -60,18 +65,24 @@ pub(crate) fn read(world: &World, patience: Duration) -> Result<Option<Bootstrap
     let Some(text) = text else {
         return Ok(None);
     };
-    // A bootstrap provider's config on an image with an object: one of them would destroy what the other began.
+    let text = String::from_utf8(text).with_context(|| format!("{CLUSTER} is not UTF-8"))?;
+    let of_kubeadm = from_kubeadm::is(&text);
+    // A bootstrap provider's config on an image with an object: one of them would destroy what the other began. Where `slipway-node
+    // kubeadm` has put that config here, it stays at its own place too until the provider's script has ended.
     ensure!(
-        !world.in_initrd(KUBEADM_CONFIG).exists(),
+        of_kubeadm || !world.in_initrd(KUBEADM_CONFIG).exists(),
         "this node has {CLUSTER} and {KUBEADM_CONFIG}: expected one of them; without the former kubeadm brings it up, without the latter Slipway does"
     );
     let role = role(world)?;
-    let text = String::from_utf8(text).with_context(|| format!("{CLUSTER} is not UTF-8"))?;
     let image = image(world)?;
     let mut waiter = Waiter::until(world, patience);
     loop {
         let host = host(world)?;
-        match object::read(&text, &image, &host, role) {
+        let read = match of_kubeadm {
+            true => from_kubeadm::read(&text, &image, &host, role).map(|asked| asked.object),
+            false => object::read(&text, &image, &host, role),
+        };
+        match read {
             Ok(mut object) => {
                 if object.lacks_second.is_none() || waiter.is_over() || waiter.elapsed() >= SECOND {
                     let given = host_name(world)?;
@@ -87,7 +98,7 @@ pub(crate) fn read(world: &World, patience: Duration) -> Result<Option<Bootstrap
             Err(report) => {
                 let lacks_address = lacks_address(&report, &host);
                 if !lacks_address || waiter.is_over() {
-                    return Err(refused(&report, lacks_address).into());
+                    return Err(refused(CLUSTER, &report, lacks_address).into());
                 }
                 waiter.say("a default route");
                 waiter.examined();
@@ -97,13 +108,24 @@ pub(crate) fn read(world: &World, patience: Duration) -> Result<Option<Bootstrap
     }
 }
 
+/// What kubeadm's documents ask of this node; `name` is what has them. No address is waited for, as by kubeadm.
+///
+/// # Errors
+/// All mistakes of the documents, each with its position.
+pub(crate) fn asked(world: &World, name: &str, text: &str) -> Result<(Asked, Host)> {
+    let host = host(world)?;
+    let asked = from_kubeadm::read(text, &image(world)?, &host, role(world)?);
+    let asked = asked.map_err(|report| refused(name, &report, false))?;
+    Ok((asked, host))
+}
+
 /// Whether nothing is wrong but that the machine has no address yet.
 fn lacks_address(report: &Report, host: &Host) -> bool {
     host.address.is_none()
         && report
             .mistakes
             .iter()
-            .all(|mistake| mistake.field == ADDRESS)
+            .all(|mistake| ADDRESS.contains(&mistake.field.as_str()))
 }
 
 /// A cluster object that is refused.
@@ -123,10 +145,10 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-fn refused(report: &Report, lacks_address: bool) -> Refused {
+fn refused(name: &str, report: &Report, lacks_address: bool) -> Refused {
     let lines: Vec<String> = report.mistakes.iter().map(ToString::to_string).collect();
     Refused {
-        text: format!("{CLUSTER} is refused:\n  {}", lines.join("\n  ")),
+        text: format!("{name} is refused:\n  {}", lines.join("\n  ")),
         lacks_address,
     }
 }
