@@ -3,6 +3,7 @@
 // Floor: what needs nothing of ours
 pub mod atomic_file;
 pub mod cache;
+pub mod full_disk;
 pub mod interrupt;
 pub mod local_files;
 pub mod meminfo;

@@ -3,11 +3,13 @@
 // Floor: the command line
 mod cli;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser as _;
 use slipway::format::threads;
+use slipway::host::full_disk::{self, Place};
 use slipway::host::interrupt::Interrupt;
 use slipway::host::preflight::{self, Refusal};
 use slipway::recipe::Mistakes;
@@ -78,11 +80,25 @@ fn trace(verbose: u8) {
         .init();
 }
 
+/// Runs the command, on a host that can. What it writes goes to the cache and to the output folder: the error of a full disk says
+/// which of them is full.
 fn dispatch(cli: Cli, entered: Result<(), Refusal>, interrupt: &Interrupt) -> Result<ExitCode> {
-    let output = cli.output;
-    if cli.command.needs_preflight() {
-        preflight::require(&output.cache(), cli.command.output_folder())?;
+    if !cli.command.needs_preflight() {
+        return run(cli, entered, interrupt);
     }
+    let cache = cli.output.cache();
+    let folder = cli.command.output_folder().map(Path::to_owned);
+    preflight::require(&cache, folder.as_deref())?;
+    let root = cache.map(|cache| cache.root().to_owned())?;
+    run(cli, entered, interrupt).map_err(|error| {
+        let places = std::iter::once(Place::cache(&root));
+        let places = places.chain(folder.as_deref().map(Place::output));
+        full_disk::explain(error, "this command", &places.collect::<Vec<_>>())
+    })
+}
+
+fn run(cli: Cli, entered: Result<(), Refusal>, interrupt: &Interrupt) -> Result<ExitCode> {
+    let output = cli.output;
     match cli.command {
         Command::Demo(args) => commands::demo(&args, output, interrupt),
         Command::New(args) => commands::new(&args, output),

@@ -1,5 +1,9 @@
 //! The build line: one function of named steps, from a recipe to the output folder of its image.
 
+mod space;
+
+use std::collections::BTreeSet;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::thread;
 
@@ -7,6 +11,7 @@ use anyhow::Result;
 
 use crate::artifact;
 use crate::host::cache::Absent;
+use crate::host::full_disk::{self, Place};
 use crate::host::progress::{Outcome, bytes};
 use crate::host::session::Session;
 use crate::install::tools::{self, Tools};
@@ -63,6 +68,7 @@ fn pinned(session: &Session, request: &Request) -> Result<LockedRecipe> {
     let recipe = recipe::load_as(&request.recipe, &request.choice)?;
     let locked = lock::pin(session, recipe, request.lock)?;
     locked.check_offline(session, Wanted::Build)?;
+    space::require(session, &locked, &request.output)?;
     Ok(locked)
 }
 
@@ -70,6 +76,7 @@ fn pinned(session: &Session, request: &Request) -> Result<LockedRecipe> {
 fn make(session: &Session, locked: LockedRecipe) -> Result<Image> {
     locked.fetch_files(session)?;
     let (rootfs, (tools, kernel)) = side_by_side(
+        session,
         || rootfs::install(session, &locked),
         || {
             let debs = locked.packages(session, SET_TOOLS_BUILD)?;
@@ -80,6 +87,7 @@ fn make(session: &Session, locked: LockedRecipe) -> Result<Image> {
             Ok((tools, kernel))
         },
     )?;
+    // Not beside them: both keep two processors busy, and a third chain made the build no faster.
     let kubelet = kubelet::install(session, &locked)?;
     let identity = identity::describe(&locked, &rootfs, &kernel, &kubelet)?;
     let layers = layers::collect(session, &locked, &identity, &rootfs, &kernel, &kubelet)?;
@@ -126,23 +134,7 @@ fn line(session: &Session, request: &Request) -> Result<Built> {
     if output.is_current() {
         session.progress.step(PUBLISH).hit(None);
     } else {
-        // Written straight into the folder that is published: a disk has gigabytes, and no other step reads it.
-        let unfinished = output.begin(&session.interrupt)?;
-        let folder = unfinished.path();
-        thread::scope(|scope| {
-            // The steps' results go to the disk meanwhile.
-            let settled = scope.spawn(|| session.cache.settle());
-            let path = folder.join(artifact::DISK);
-            let sums = Sums::begin(&path);
-            let disk = disk::write(session, &image.parts(), &path, &|end| sums.written(end))?;
-            sums.written(disk.size);
-            artifact::write_all(session, image.artifacts(), &image.inputs(&disk), folder)?;
-            output.publish(session, &image, sums)?;
-            match settled.join() {
-                Ok(settled) => settled,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        })?;
+        write(session, &image, &output)?;
     }
     session.cache.settle()?;
     bound_cache(session)?;
@@ -150,6 +142,29 @@ fn line(session: &Session, request: &Request) -> Result<Built> {
         out: output.folder,
         removed: removed::line(&image.removed),
         locked: image.locked,
+    })
+}
+
+/// Writes the folder of an image.
+fn write(session: &Session, image: &Image, output: &Output) -> Result<()> {
+    // Written straight into the folder that is published: a disk has gigabytes, and no other step reads it.
+    let unfinished = output.begin(&session.interrupt)?;
+    let folder = unfinished.path();
+    let written = thread::scope(|scope| {
+        // The steps' results go to the disk meanwhile.
+        let settled = scope.spawn(|| session.cache.settle());
+        let path = folder.join(artifact::DISK);
+        let sums = Sums::begin(&path);
+        let disk = disk::write(session, &image.parts(), &path, &|end| sums.written(end))?;
+        sums.written(disk.size);
+        artifact::write_all(session, image.artifacts(), &image.inputs(&disk), folder)?;
+        output.publish(session, image, sums)?;
+        settled.join().unwrap_or_else(|panic| resume_unwind(panic))
+    });
+    // As long as the unfinished folder is there: its space is free afterwards.
+    written.map_err(|error| {
+        let places = [Place::output(folder), Place::cache(session.cache.root())];
+        full_disk::explain(error, "the image", &places)
     })
 }
 
@@ -187,8 +202,9 @@ pub fn steps(
         with.map(|record| record.name.clone()).collect()
     };
     let (mut cached, mut run) = (names(Outcome::Hit), names(Outcome::Failed));
-    // Both of two steps side by side may have looked for it.
-    run.dedup();
+    // Two chains may have looked for it.
+    let mut seen = BTreeSet::new();
+    run.retain(|name| seen.insert(name.clone()));
     match published {
         Some(true) => cached.push(PUBLISH.to_owned()),
         Some(false) => run.push(PUBLISH.to_owned()),
@@ -220,16 +236,23 @@ fn bound_cache(session: &Session) -> Result<()> {
     Ok(())
 }
 
-/// Does two things that want nothing of each other, the second one in a thread.
+/// Does two things that take nothing of each other, the second one in a thread. Where no step is made they are done one after the other,
+/// so that a list of the steps has one order.
 fn side_by_side<A, B: Send>(
+    session: &Session,
     one: impl FnOnce() -> Result<A>,
     two: impl FnOnce() -> Result<B> + Send,
 ) -> Result<(A, B)> {
+    if session.cache.is_look_only() {
+        // One that is absent does not hide the other.
+        let (one, two) = (one(), two());
+        return Ok((one?, two?));
+    }
     thread::scope(|scope| {
         let two = scope.spawn(two);
         let one = one();
         let two = two.join();
-        let two = two.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let two = two.unwrap_or_else(|panic| resume_unwind(panic));
         Ok((one?, two?))
     })
 }

@@ -13,6 +13,7 @@
 mod key;
 mod limit;
 mod prune;
+mod sync;
 mod uses;
 
 use std::env;
@@ -23,17 +24,20 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use nix::sys::stat::Mode;
 
-use super::tree;
+use super::full_disk::{Place, explain, is_full};
+use super::progress::bytes;
 use crate::format::digest;
 use crate::format::hashed_file::HashedFile;
 
 pub use key::{Key, KeyBuilder};
 pub use limit::Limit;
 pub use prune::Entry;
+pub use sync::{sync, sync_files};
 
+use sync::has_many;
 use uses::Uses;
 
 /// The host's boot id, written into a step's folder before the rename.
@@ -42,8 +46,6 @@ const MADE: &str = ".slipway-made";
 const SYNCED: &str = ".slipway-synced";
 /// Lock file of the cache.
 const IN_USE: &str = ".slipway-in-use";
-/// How many files of a step are synced one by one.
-const FEW: usize = 64;
 /// Size below which files are hashed anew each time, bytes; reading the stored digest would take as long.
 const SMALL: u64 = 256 << 10;
 
@@ -207,6 +209,12 @@ impl Cache {
         }
     }
 
+    /// Whether no step is made in it.
+    #[must_use]
+    pub const fn is_look_only(&self) -> bool {
+        self.look_only
+    }
+
     /// Its limit.
     #[must_use]
     pub const fn limit(&self) -> Limit {
@@ -250,6 +258,12 @@ impl Cache {
     pub fn list(&self, url: &str) -> PathBuf {
         let name = Key::of_data("list", 1).text("url", url).finish();
         self.root.join("lists").join(name.as_str())
+    }
+
+    /// Whether it has a verified list of any suite.
+    #[must_use]
+    pub fn has_lists(&self) -> bool {
+        fs::read_dir(self.root.join("lists")).is_ok_and(|mut lists| lists.next().is_some())
     }
 
     /// Gives the folder of step `name` for these inputs, calling `make` with an empty folder if it is not in the cache.
@@ -334,6 +348,7 @@ impl Cache {
         let hit = match fill(temporary) {
             Ok(hit) => hit,
             Err(error) => {
+                let error = self.explained(error, temporary);
                 if let Err(second) = remove(temporary) {
                     tracing::warn!("after a failed step: {second:#}");
                 }
@@ -353,6 +368,18 @@ impl Cache {
             path: path.to_owned(),
             hit,
         })
+    }
+
+    /// The error of an unfinished step, which is removed after it: if the disk is full, with what is free.
+    fn explained(&self, error: Error, temporary: &Path) -> Error {
+        if !is_full(&error) {
+            return error;
+        }
+        let id = temporary.file_name().unwrap_or_default().to_string_lossy();
+        let (name, _) = id.rsplit_once('-').unwrap_or((&id, ""));
+        let written = bytes(prune::size(temporary).unwrap_or_default());
+        let what = format!("the step {name}, of which {written} were written");
+        explain(error, &what, &[Place::cache(&self.root)])
     }
 
     /// Whether a step's folder exists and is intact: made in this boot of the host, or synced.
@@ -536,45 +563,6 @@ impl Cache {
         }
         Ok(made)
     }
-}
-
-/// Syncs the file system of `folder` to its disk.
-///
-/// # Errors
-/// If the folder cannot be opened or the sync fails.
-pub fn sync(folder: &Path) -> Result<()> {
-    let about = || format!("syncing the file system of {}", folder.display());
-    let folder = File::open(folder).with_context(about)?;
-    nix::unistd::syncfs(&folder).with_context(about)
-}
-
-/// Syncs the files and folders of a folder to the disk, and nothing else of its file system.
-///
-/// # Errors
-/// If one cannot be opened or synced.
-pub fn sync_files(folder: &Path) -> Result<()> {
-    let mut paths = vec![folder.to_owned()];
-    for item in tree::walk(folder)? {
-        if item.meta.is_file() || item.meta.is_dir() {
-            paths.push(item.path);
-        }
-    }
-    for path in paths {
-        let about = || format!("syncing {}", path.display());
-        let file = File::open(&path).with_context(about)?;
-        file.sync_all().with_context(about)?;
-    }
-    if let Some(parent) = folder.parent() {
-        let about = || format!("syncing {}", parent.display());
-        let parent = File::open(parent).with_context(about)?;
-        parent.sync_all().with_context(about)?;
-    }
-    Ok(())
-}
-
-/// Whether a folder has so many files that syncing the whole file system is faster.
-fn has_many(folder: &Path) -> bool {
-    tree::walk(folder).map_or(true, |items| items.len() > FEW)
 }
 
 /// Removes a file or a folder with its content, even below folders that their owner cannot write; absent is fine.

@@ -15,6 +15,7 @@ use anyhow::Result;
 use super::cache::Cache;
 
 pub use finding::{Finding, State};
+pub use storage::Need;
 
 /// The error of a host that cannot build: all required resources that are missing.
 #[derive(Clone, Debug)]
@@ -31,13 +32,42 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("this host cannot build yet; `slipway doctor` shows all that it lacks")?;
-        for finding in &self.0 {
-            write!(f, "\n  {}: {}", finding.name, finding.found)?;
-            if let Some(remedy) = &finding.remedy {
-                write!(f, "\n    → {remedy}")?;
-            }
+        write_lines(f, &self.0)
+    }
+}
+
+fn write_lines(f: &mut fmt::Formatter<'_>, findings: &[Finding]) -> fmt::Result {
+    for finding in findings {
+        write!(f, "\n  {}: {}", finding.name, finding.found)?;
+        if let Some(remedy) = &finding.remedy {
+            write!(f, "\n    → {remedy}")?;
         }
-        Ok(())
+    }
+    Ok(())
+}
+
+/// The error of work that needs more space than there is: the folders that have too little.
+#[derive(Clone, Debug)]
+pub struct NoSpace(Vec<Finding>);
+
+impl fmt::Display for NoSpace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there is not enough space for this build")?;
+        write_lines(f, &self.0)
+    }
+}
+
+impl std::error::Error for NoSpace {}
+
+/// Refuses work for which folders have too little space.
+///
+/// # Errors
+/// Names each of them with what is free, what is needed and what to do.
+pub fn require_space(needs: &[Need<'_>]) -> Result<(), NoSpace> {
+    let found = storage::space(needs);
+    match found.is_empty() {
+        true => Ok(()),
+        false => Err(NoSpace(found)),
     }
 }
 

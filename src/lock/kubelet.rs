@@ -31,6 +31,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::fetching::LockedRecipe;
 use super::file::{Lock, LockedFrom, LockedProgram};
 use super::objects::{bring_program as bring, is_compiled};
+use crate::host::cache::Absent;
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::recipe::{ContainerImage, KubeletRequest, KubeletSource, Mistake, Recipe, SET_TOOLS_GO};
@@ -390,6 +391,9 @@ fn obtain_one(
         hit || bring(session, locked, (name, program), &|bytes| {
             step.advance(bytes)
         })? || fetch_shared();
+    if !is_here && session.cache.is_look_only() {
+        return Err(Absent.into());
+    }
     if !is_here {
         let about = || format!("getting the locked {name} {}", program.version);
         match &program.source {

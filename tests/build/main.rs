@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod content;
+mod full;
 mod kernels;
 mod mistakes;
 mod private;

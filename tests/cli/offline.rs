@@ -1,6 +1,5 @@
 //! What the program says and does of a locked recipe without a request: a dry run, a lock that fits, and how soon.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -69,11 +68,10 @@ fn a_dry_run_names_files_steps_and_the_kubelet() {
         &["--json", "build", "node.toml", "--dry-run"],
     );
     let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    // The two sets are fetched side by side, and either may be first.
-    let set = |names: &[String]| names.iter().cloned().collect::<BTreeSet<_>>();
+    // In the same order.
     for (key, names) in [("run", &runs), ("follow", &follow)] {
         let told: Vec<String> = serde_json::from_value(told["steps"][key].clone()).unwrap();
-        assert_eq!(set(&told), set(names), "{key}");
+        assert_eq!(&told, names, "{key}");
     }
     assert!(!folder.path().join("out").exists());
 }

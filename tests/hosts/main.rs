@@ -5,6 +5,7 @@
 mod cache;
 mod container;
 mod folders;
+mod full;
 mod host;
 mod mirrors;
 mod network;

@@ -9,11 +9,18 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::finding::Finding;
 use crate::host::cache::Cache;
+use crate::host::full_disk::{Place, Space, is_full};
+use crate::host::progress::bytes;
 
 /// The name of the cache's resource.
 const CACHE: &str = "cache folder";
 /// The name of the output's resource.
 const OUTPUT: &str = "output folder";
+/// What is free in a cache where any command may begin, in bytes; in one without lists of packages more: those of Debian take 66 MiB.
+const LEAST_CACHE: u64 = 16 << 20;
+const LEAST_NEW_CACHE: u64 = 80 << 20;
+/// What is free where any image may be written, in bytes: no image is smaller.
+const LEAST_OUTPUT: u64 = 16 << 20;
 /// A file's capability: CAP_NET_RAW, permitted, in revision 2 (linux/capability.h, `struct vfs_cap_data`).
 const CAPABILITY: [u8; 20] = [
     0, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -34,9 +41,66 @@ const KINDS: [(i64, &str); 12] = [
     (0x00c3_6400, "CephFS"),
 ];
 
+/// Space that work needs in a folder.
+#[derive(Clone, Debug)]
+pub struct Need<'a> {
+    /// The folder.
+    pub place: Place<'a>,
+    /// How much, in bytes.
+    pub bytes: u64,
+    /// What for.
+    pub what: String,
+}
+
+/// For each folder that has less free than is needed there, and in the other ones on its file system: what it lacks. A file system that
+/// does not tell lacks nothing.
+pub(super) fn space(needs: &[Need<'_>]) -> Vec<Finding> {
+    let spaces: Vec<Option<Space>> = needs
+        .iter()
+        .map(|need| Space::of(need.place.folder).ok())
+        .collect();
+    let mut found = Vec::new();
+    for (need, space) in needs.iter().zip(&spaces) {
+        let Some(space) = space else { continue };
+        let of_it = |other: &Option<Space>| other.is_some_and(|other| other.device == space.device);
+        let others = needs.iter().zip(&spaces).filter(|(_, other)| of_it(other));
+        let all: u64 = others.map(|(need, _)| need.bytes).sum();
+        if need.bytes == 0 || all <= space.free {
+            continue;
+        }
+        let (free, needed) = (bytes(space.free), bytes(need.bytes));
+        let beside = match all - need.bytes {
+            0 => String::new(),
+            rest => format!(", beside {} on the same file system", bytes(rest)),
+        };
+        let folder = shown(need.place.folder);
+        found.push(Finding::missing(
+            need.place.name,
+            format!(
+                "{folder} has {free} free, and {needed} are needed for {}{beside}",
+                need.what
+            ),
+            need.place.remedy,
+        ));
+    }
+    found
+}
+
 /// Tries what packages and their scripts do with files, in a scratch folder of the cache.
 pub(super) fn cache(cache: &Cache) -> Finding {
     let folder = cache.root();
+    let least = Need {
+        place: Place::cache(folder),
+        bytes: match cache.has_lists() {
+            true => LEAST_CACHE,
+            false => LEAST_NEW_CACHE,
+        },
+        what: "lists of packages and unfinished work".to_owned(),
+    };
+    // Each of the tries would fail for it, with words about the file system's kind.
+    if let Some(full) = space(&[least]).pop() {
+        return full;
+    }
     let lacks = match cache.scratch() {
         Ok(scratch) => lacks(scratch.path()),
         Err(error) => vec![format!("make folders ({error:#})")],
@@ -54,6 +118,10 @@ pub(super) fn cache(cache: &Cache) -> Finding {
 
 /// A cache that cannot be opened.
 pub(super) fn no_cache(error: &anyhow::Error) -> Finding {
+    if is_full(error) {
+        let remedy = Place::cache(Path::new("")).remedy;
+        return Finding::missing(CACHE, format!("{error:#}"), remedy);
+    }
     Finding::missing(
         CACHE,
         format!("{error:#}"),
@@ -63,6 +131,14 @@ pub(super) fn no_cache(error: &anyhow::Error) -> Finding {
 
 /// Tries whether an image can be written below `folder`, which need not be there yet.
 pub(super) fn output(folder: &Path) -> Option<Finding> {
+    let least = Need {
+        place: Place::output(folder),
+        bytes: LEAST_OUTPUT,
+        what: "an image".to_owned(),
+    };
+    if let Some(full) = space(&[least]).pop() {
+        return Some(full);
+    }
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     let there = absolute.ancestors().find(|path| path.exists())?;
     let tried = tempfile::tempdir_in(there).and_then(|scratch| {

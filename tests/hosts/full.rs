@@ -1,0 +1,55 @@
+//! Full disks: they are refused before any download, with the folder, what is free there, what is needed and what to do.
+
+use nix::mount::MsFlags;
+
+use super::host::{Host, Mount, can_build};
+
+/// A host that has one MiB at a folder of its own.
+fn full(folder: &str) -> Host {
+    let mut host = Host::new();
+    let path = host.path(folder);
+    std::fs::create_dir_all(&path).unwrap();
+    let disk = Mount::New("tmpfs", path, "size=1m", MsFlags::empty());
+    host.mounts.push(disk);
+    // Nothing listens there: who asked it would say so.
+    host.set("SLIPWAY_DEBIAN_MIRROR", "http://127.0.0.1:1/debian");
+    host
+}
+
+#[test]
+fn a_cache_on_a_full_disk_is_refused_before_any_download() {
+    if !can_build() {
+        return;
+    }
+    let host = full("cache");
+    let line = format!(
+        "cache folder: {} (tmpfs) has 1.0 MiB free, and 80.0 MiB are needed for lists of packages and unfinished work",
+        host.path("cache").display()
+    );
+    let remedy = "→ set SLIPWAY_CACHE, or --cache, to a folder on a larger disk, or free some by `slipway cache prune`";
+    for command in [&["build", "small.toml"][..], &["lock", "small.toml"]] {
+        let answer = host.run(command);
+        answer.refuses(&["this host cannot build yet", &line, remedy]);
+        assert!(!answer.text().contains("127.0.0.1"), "{}", answer.text());
+    }
+    let shown = host.run(&["doctor"]).text();
+    assert!(
+        shown.contains("has 1.0 MiB free, and 80.0 MiB are needed"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn an_output_folder_on_a_full_disk_is_refused_before_any_download() {
+    if !can_build() {
+        return;
+    }
+    let host = full("images");
+    let line = format!(
+        "output folder: {}/out (tmpfs) has 1.0 MiB free, and 16.0 MiB are needed for an image",
+        host.path("images").display()
+    );
+    let answer = host.run(&["build", "small.toml", "--output", "images/out"]);
+    answer.refuses(&[&line, "→ give a folder on a larger disk with --output"]);
+    assert!(!answer.text().contains("127.0.0.1"), "{}", answer.text());
+}
