@@ -85,3 +85,78 @@ fn one_run_builds_all_variants_and_diff_says_what_differs() {
     let others: Vec<_> = files.iter().filter(|path| !known(path)).collect();
     assert!(others.is_empty(), "{others:?}");
 }
+
+/// What makes images for three kinds of machines of the small recipe.
+const MACHINES: &str = "
+[variants.aws]
+artifacts = [{ kind = \"aws\" }]
+[variants.aws.kernel]
+platforms = [\"aws\"]
+
+[variants.gce]
+artifacts = [{ kind = \"gce\" }]
+[variants.gce.kernel]
+platforms = [\"gce\"]
+
+[variants.metal]
+artifacts = [{ kind = \"pxe\" }]
+[variants.metal.kernel]
+platforms = [\"metal\"]
+";
+
+/// Steps whose product all three have.
+const SHARED: [&str; 3] = ["tools", "rootfs", "kernel"];
+/// Steps whose product has the name of the image or the drivers of its machines.
+const OWN: [&str; 4] = ["root", "initramfs", "bootable", "publish"];
+
+#[test]
+fn one_run_builds_the_images_of_three_kinds_of_machines_from_shared_steps() {
+    let place = Place::new("machines", None);
+    let recipe = place.folder.join("recipes/small.toml");
+    let text = fs::read_to_string(&recipe).unwrap();
+    let text = text.split("[[artifacts]]").next().unwrap();
+    fs::write(&recipe, format!("{text}{MACHINES}")).unwrap();
+    let words = ["--json", "-q", "build", "recipes/small.toml", "-o", "out"];
+    let (built, said) = run(&place, &words);
+    assert!(built, "{said}");
+    let (_, json) = said.split_at(said.find('[').unwrap());
+    let told: Vec<serde_json::Value> = serde_json::from_str(json).unwrap();
+    let mut disks = Vec::new();
+    for (at, (variant, of_kind)) in [
+        ("aws", &["aws-register-image.json"][..]),
+        ("gce", &["gce.tar.gz"]),
+        ("metal", &["pxe/boot.ipxe"]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(told[at]["variant"], variant, "{said}");
+        let out = place.folder.join(format!("out/small-{variant}-1.0"));
+        let sums = fs::read_to_string(out.join("SHA256SUMS")).unwrap();
+        let disk = sums.lines().find(|line| line.ends_with(" disk.raw"));
+        disks.push(disk.unwrap().to_owned());
+        let has = |name: &&&str| sums.contains(**name);
+        assert!(of_kind.iter().all(|name| has(&name)), "{variant}: {sums}");
+        let others = ["aws-register-image.json", "gce.tar.gz", "boot.ipxe"];
+        let found = others.iter().filter(|name| sums.contains(**name)).count();
+        assert_eq!(found, 1, "{variant}: {sums}");
+
+        let outcome = |name: &str| {
+            let steps = told[at]["steps"].as_array().unwrap().iter();
+            let mut steps = steps.filter(|step| step["name"] == name);
+            let step = steps.next();
+            let step = step.unwrap_or_else(|| panic!("{variant} has no step {name}: {said}"));
+            assert!(steps.next().is_none(), "{variant}: two steps {name}");
+            step["outcome"].as_str().unwrap().to_owned()
+        };
+        let expected = if at == 0 { "made" } else { "hit" };
+        for name in SHARED {
+            assert_eq!(outcome(name), expected, "{variant}: {name}");
+        }
+        for name in OWN {
+            assert_eq!(outcome(name), "made", "{variant}: {name}");
+        }
+    }
+    disks.dedup();
+    assert_eq!(disks.len(), 3, "{disks:?}");
+}
