@@ -91,11 +91,12 @@ fn refused(place: &Place, cache: &Path, out: &Path) {
     with_disk(&mut command, cache, 100, None);
     let found = error(command);
     let start = format!(
-        "there is not enough space for this build\n  cache folder: {} (tmpfs) has 100 MiB free, and ",
+        "there is not enough space for this build\n  cache folder: {} (tmpfs) has ",
         cache.display()
     );
     assert!(found.starts_with(&start), "{found}");
     for expected in [
+        " MiB free, and ",
         " MiB are needed for ",
         " MiB of downloads and what is made of them\n    → set SLIPWAY_CACHE, or --cache, to a folder on a larger disk",
     ] {

@@ -4,7 +4,7 @@ use nix::mount::MsFlags;
 
 use super::host::{Host, Mount, can_build};
 
-/// A host that has one MiB at a folder of its own.
+/// A host that has one MiB at a folder of its own, of which a cache's own files take a page.
 fn full(folder: &str) -> Host {
     let mut host = Host::new();
     let path = host.path(folder);
@@ -23,7 +23,7 @@ fn a_cache_on_a_full_disk_is_refused_before_any_download() {
     }
     let host = full("cache");
     let line = format!(
-        "cache folder: {} (tmpfs) has 1.0 MiB free, and 80.0 MiB are needed for lists of packages and unfinished work",
+        "cache folder: {} (tmpfs) has 1020 KiB free, and 80.0 MiB are needed for lists of packages and unfinished work",
         host.path("cache").display()
     );
     let remedy = "→ set SLIPWAY_CACHE, or --cache, to a folder on a larger disk, or free some by `slipway cache prune`";
@@ -34,7 +34,7 @@ fn a_cache_on_a_full_disk_is_refused_before_any_download() {
     }
     let shown = host.run(&["doctor"]).text();
     assert!(
-        shown.contains("has 1.0 MiB free, and 80.0 MiB are needed"),
+        shown.contains("has 1020 KiB free, and 80.0 MiB are needed"),
         "{shown}"
     );
 }
