@@ -64,6 +64,9 @@ pub mod config;
 // Floor: cluster objects
 pub mod object;
 
+// Floor: nodes by kubeadm's own documents
+pub mod from_kubeadm;
+
 // Floor: parts of pods
 mod arguments;
 mod images;

@@ -5,7 +5,7 @@
 
 pub mod balancer;
 mod dns;
-pub mod from_kubeadm;
+pub(crate) mod documented;
 mod join;
 pub mod json_schema;
 mod known;

@@ -1,9 +1,9 @@
 //! Nodes by kubeadm's own documents: what they come to, and what is refused.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+use cluster::from_kubeadm::{Asked, is, read};
 use cluster::host::Host;
 use cluster::kubelet;
-use cluster::object::from_kubeadm::{Asked, is, read};
 use cluster::object::{Cni, Image, Role};
 use serde_json::json;
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use cluster::duration;
-use cluster::object::from_kubeadm::{self, Asked};
+use cluster::from_kubeadm::{self, Asked};
 use cluster::object::{Join, Object};
 use image::kubelet::{ADDONS_UNIT, BALANCER_UNIT, CERTS_TIMER, CLUSTER_UNIT, ELECTION_UNIT, UNIT};
 use image::paths::{CLUSTER, RUN_CLUSTER, SYSTEMCTL};

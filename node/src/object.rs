@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use cluster::address::is_global_unicast;
+use cluster::from_kubeadm::{self, Asked};
 use cluster::host::{CA_FOLDERS, Host};
-use cluster::object::from_kubeadm::{self, Asked};
 use cluster::object::{self, Image, Object, Role};
 use cluster::report::Report;
 use image::kubelet::{

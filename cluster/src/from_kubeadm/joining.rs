@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::super::{Image, Join, Role};
 use crate::discovery::{PIN_FORM, Pin, TOKEN_FORM, Token};
 use crate::documents::Documents;
 use crate::fields::JOIN;
+use crate::object::{Image, Join, Role};
 use crate::release::RELEASES;
 use crate::report::{Position, Report};
 use crate::schema::decode;
