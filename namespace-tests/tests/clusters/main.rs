@@ -14,6 +14,7 @@ mod kubeadm;
 mod metrics_server;
 mod objects;
 mod pods;
+mod provider;
 mod upkeep;
 
 use std::process::ExitCode;
@@ -57,12 +58,14 @@ const LONG: &[Test] = tests![
     dual_stack::flannel_carries_both_ip_versions_between_networks,
     objects::what_the_object_has_no_more_goes_and_another_node_goes_on,
     containerd::release_2_serves_pods_and_has_them_again_after_a_power_cut,
+    provider::its_files_bring_nodes_up_without_kubeadm,
     metrics_server::says_what_nodes_and_pods_use_until_the_object_has_it_no_more,
 ];
 
 fn main() -> ExitCode {
     let recipe = |name: &str| match name.split_once("::") {
         Some(("containerd", _)) => containerd::RECIPE,
+        Some(("provider", _)) => provider::RECIPE,
         Some(("metrics_server", _)) => metrics_server::RECIPE,
         _ => RECIPE,
     };
