@@ -84,8 +84,11 @@ pub(crate) fn run(
         if journal.applied.get(&path) == Some(&hash) {
             continue;
         }
-        send(world, api, &path, &value)?;
-        sent += 1;
+        // A cut between the token and its entry leaves it here: made once more it would end later than it was given.
+        if token.is_none() || !is_there(world, api, &path, &value)? {
+            send(world, api, &path, &value)?;
+            sent += 1;
+        }
         match token {
             // Written at once: a token that is made anew is valid for longer than it was given.
             Some(id) => {
@@ -188,8 +191,16 @@ fn send(world: &World, api: &Api, path: &str, object: &Value) -> Result<()> {
     patiently(world, &what, || api.apply(path, object))
 }
 
+/// Whether the API server has a bootstrap token with this secret.
+fn is_there(world: &World, api: &Api, path: &str, token: &Value) -> Result<bool> {
+    let what = format!("the API server to look for {path}");
+    let found = patiently(world, &what, || api.get(path))?;
+    let secret = |of: &Value| of["data"]["token-secret"].clone();
+    Ok(found.is_some_and(|found| secret(&found) == secret(token)))
+}
+
 /// Tries until it succeeds, fails for good, or two minutes are over.
-fn patiently(world: &World, what: &str, attempt: impl Fn() -> Result<()>) -> Result<()> {
+fn patiently<T>(world: &World, what: &str, attempt: impl Fn() -> Result<T>) -> Result<T> {
     let mut waiter = Waiter::until(world, PATIENCE);
     loop {
         match attempt() {
@@ -305,7 +316,13 @@ mod tests {
         let (url, requests) = server(late());
         let api = Api::plain(&url).unwrap();
         let sent = run(&world, &api, &bootstrap, &mut journal, false).unwrap();
-        let all: Vec<Request> = requests.try_iter().collect();
+        let (asked, all): (Vec<Request>, Vec<Request>) = requests
+            .try_iter()
+            .partition(|request| request.line.starts_with("GET "));
+        // The token alone is looked for before it is made.
+        let looks = asked.iter().map(|request| request.line.as_str());
+        let token = "GET /api/v1/namespaces/kube-system/secrets/bootstrap-token-abcdef";
+        assert!(looks.eq([token]), "{asked:#?}");
         assert_eq!(all.len(), sent + 4);
         // The same object is tried until it is taken; it is the one that admin.conf works by.
         let first = "PATCH /apis/rbac.authorization.k8s.io/v1/clusterrolebindings/kubeadm:cluster-admins\
@@ -359,6 +376,24 @@ mod tests {
                 .try_iter()
                 .any(|request| request.line.contains(TOKEN))
         );
+    }
+
+    /// A power cut came between the token and the journal's entry: its end stays what it was.
+    #[test]
+    fn a_token_that_is_there_is_not_made_again_and_one_with_another_secret_is() {
+        for (secret, made) in [("MDEyMzQ1Njc4OWFiY2RlZg==", 0), ("b3RoZXI=", 1)] {
+            let folder = tempfile::tempdir().unwrap();
+            let (world, bootstrap, mut journal) = begun(folder.path());
+            let token = json!({"data": {"token-secret": secret}}).to_string();
+            let (url, requests) = server(move |_| (200, token.clone()));
+            let api = Api::plain(&url).unwrap();
+            run(&world, &api, &bootstrap, &mut journal, false).unwrap();
+            let written = requests.try_iter().filter(|request| {
+                request.line.starts_with("PATCH ") && request.line.contains(TOKEN)
+            });
+            assert_eq!(written.count(), made, "{secret}");
+            assert!(journal.tokens.contains("abcdef"));
+        }
     }
 
     /// What an earlier object had is deleted if it is still this program's alone to delete.
