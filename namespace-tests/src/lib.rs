@@ -25,6 +25,9 @@ mod units;
 // Floor: what the init hands over
 mod handover;
 
+// Floor: the writes of a node's journal, as a test waits for them
+pub mod journal_watch;
+
 // Floor: a node
 pub mod node;
 

@@ -297,9 +297,7 @@ impl Node {
         let running = self.running.as_ref().context("the node is off")?;
         let until = Instant::now() + patience;
         loop {
-            let mut services = running.services.iter();
-            let bring_up = services.find(|(name, _)| *name == "cluster");
-            if bring_up.is_some_and(|(_, service)| service.is_done()) {
+            if self.is_ready() {
                 return Ok(running.since.elapsed());
             }
             if Instant::now() >= until {
@@ -314,6 +312,14 @@ impl Node {
             }
             sleep(Duration::from_millis(5));
         }
+    }
+
+    /// Whether the bring-up has ended, with a Ready node.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let services = self.running.iter().flat_map(|running| &running.services);
+        let mut done = services.filter(|(_, service)| service.is_done());
+        done.any(|(name, _)| *name == "cluster")
     }
 
     /// The log of a service of this run.

@@ -14,6 +14,7 @@ mod kubeadm;
 mod metrics_server;
 mod objects;
 mod pods;
+mod power_cuts;
 mod provider;
 mod upkeep;
 
@@ -51,6 +52,8 @@ const LONG: &[Test] = tests![
     faults::each_component_that_is_killed_comes_back,
     faults::a_cut_before_a_further_members_first_entry_begins_it_anew,
     faults::joins_that_are_cut_again_and_again_go_on,
+    power_cuts::a_first_bring_up_goes_on_from_each_journalled_step,
+    power_cuts::joins_go_on_from_each_journalled_step,
     etcd_loss::a_lost_member_of_three_is_added_anew_and_begins_no_second_cluster,
     addons::kinds_jobs_and_needs_are_waited_for_on_two_control_planes,
     balancer::control_planes_use_it_and_a_worker_joins_without_an_endpoint,
