@@ -41,11 +41,11 @@ const RSA: &str =
 
 /// kubeadm's own way to change its manifests (`--patches`): from 1.36 on it writes flags that etcd has since 3.6, and the image has
 /// Debian's 3.5. They are removed by their places, the last one first.
-const PATCHES: &str = "/run/patches";
-const LAST_AT_INIT: usize = 19;
+pub(crate) const PATCHES: &str = "/run/patches";
+pub(crate) const LAST_AT_INIT: usize = 19;
 const LAST_AT_JOIN: usize = 20;
 
-fn patch_etcd(node: &Node, last: usize) -> Result<()> {
+pub(crate) fn patch_etcd(node: &Node, last: usize) -> Result<()> {
     let remove = |at: usize| format!("- {{ op: remove, path: /spec/containers/0/command/{at} }}\n");
     let text = format!("{}{}", remove(last), remove(5));
     node.write_running(&format!("{PATCHES}/etcd+json.yaml"), &text)

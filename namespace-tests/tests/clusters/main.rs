@@ -11,6 +11,7 @@ mod faults;
 mod flannel;
 mod join;
 mod kubeadm;
+mod kubeadm_objects;
 mod metrics_server;
 mod objects;
 mod pods;
@@ -52,6 +53,7 @@ const LONG: &[Test] = tests![
     faults::each_component_that_is_killed_comes_back,
     faults::a_cut_before_a_further_members_first_entry_begins_it_anew,
     faults::joins_that_are_cut_again_and_again_go_on,
+    kubeadm_objects::ours_are_those_of_kubeadm_but_for_what_is_declared,
     power_cuts::a_first_bring_up_goes_on_from_each_journalled_step,
     power_cuts::joins_go_on_from_each_journalled_step,
     etcd_loss::a_lost_member_of_three_is_added_anew_and_begins_no_second_cluster,
