@@ -1,5 +1,6 @@
 //! `[[containerd.mirrors]]` before Debian's own containerd: it asks the mirror, goes on to the registry when the mirror is down or
-//! has nothing, and does not where the recipe says so.
+//! has nothing, and does not where the recipe says so. By TLS it trusts the recipe's authorities, those of `[ca]` in the bundle of the
+//! system.
 //!
 //! Without the standard harness, since an ordinary user becomes root of a namespace before the first thread starts.
 #![allow(clippy::print_stdout, reason = "a test talks to who runs it")]
@@ -7,13 +8,15 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Result, anyhow, ensure};
 use data_encoding::HEXLOWER;
+use image::paths::CA_BUNDLE;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use sha2::{Digest as _, Sha256};
 use slipway::host::progress::Kind;
 use slipway::host::sandbox::become_root_of_namespace;
@@ -54,6 +57,7 @@ fn main() -> Result<()> {
     bench.default()?;
     bench.alone()?;
     bench.blobs_alone()?;
+    bench.by_tls()?;
     println!("test {TEST} ... ok");
     Ok(())
 }
@@ -78,7 +82,7 @@ fn containerd(session: &Session) -> Result<Tools> {
 
 type Files = Arc<Mutex<HashMap<String, Vec<u8>>>>;
 
-/// A registry without TLS on loopback, and what was asked of it.
+/// A registry on loopback, and what was asked of it.
 struct Registry {
     host: String,
     files: Files,
@@ -87,6 +91,40 @@ struct Registry {
 
 impl Registry {
     fn new() -> Result<Self> {
+        Self::with(answer)
+    }
+
+    /// A registry by TLS; gives also the authority of its certificate, PEM.
+    fn by_tls() -> Result<(Self, String)> {
+        let mut authority = rcgen::CertificateParams::default();
+        authority
+            .distinguished_name
+            .push(rcgen::DnType::CommonName, "Corp Root");
+        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate()?;
+        let pem = authority.self_signed(&key)?.pem();
+        let issuer = rcgen::Issuer::new(authority, key);
+        let own = rcgen::KeyPair::generate()?;
+        let certificate = rcgen::CertificateParams::new(["127.0.0.1".to_owned()])?;
+        let certificate = certificate.signed_by(&own, &issuer)?;
+        let chain = vec![CertificateDer::from(certificate.der().to_vec())];
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(own.serialize_der()));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)?;
+        let config = Arc::new(config);
+        let registry = Self::with(move |stream, files, asked| {
+            let session = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
+            answer(rustls::StreamOwned::new(session, stream), files, asked);
+        })?;
+        Ok((registry, pem))
+    }
+
+    fn with(
+        serve: impl Fn(TcpStream, &Files, &Mutex<Vec<String>>) + Send + Sync + 'static,
+    ) -> Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let this = Self {
             host: listener.local_addr()?.to_string(),
@@ -94,10 +132,11 @@ impl Registry {
             asked: Arc::default(),
         };
         let (files, asked) = (this.files.clone(), this.asked.clone());
+        let serve = Arc::new(serve);
         std::thread::spawn(move || {
             for connection in listener.incoming() {
-                let (files, asked) = (files.clone(), asked.clone());
-                std::thread::spawn(move || answer(connection.unwrap(), &files, &asked));
+                let (files, asked, serve) = (files.clone(), asked.clone(), Arc::clone(&serve));
+                std::thread::spawn(move || serve(connection.unwrap(), &files, &asked));
             }
         });
         Ok(this)
@@ -147,7 +186,7 @@ impl Registry {
 }
 
 /// Answers one request as a registry does (OCI distribution specification 1.1, "Pull").
-fn answer(mut connection: TcpStream, files: &Files, asked: &Mutex<Vec<String>>) {
+fn answer(mut connection: impl Read + Write, files: &Files, asked: &Mutex<Vec<String>>) {
     let mut head = Vec::new();
     let mut piece = [0; 4096];
     while !head.ends_with(b"\r\n\r\n") {
@@ -203,12 +242,22 @@ impl<'t> Bench<'t> {
     /// Fetches the image with these words of a recipe; gives whether that succeeded, and what containerd says.
     fn fetch(&self, mirrors: &str) -> Result<(bool, String)> {
         let place = tempfile::tempdir()?;
-        fs::write(place.path().join("config.toml"), CONFIG)?;
-        fs::write(place.path().join("fetch.sh"), SCRIPT)?;
-        for file in &recipe(place.path(), mirrors)?.files {
+        self.fetch_at(place.path(), mirrors)
+    }
+
+    /// The same in a folder that has the recipe's other files.
+    fn fetch_at(&self, place: &Path, mirrors: &str) -> Result<(bool, String)> {
+        fs::write(place.join("config.toml"), CONFIG)?;
+        fs::write(place.join("fetch.sh"), SCRIPT)?;
+        let recipe = recipe(place, mirrors)?;
+        let bundle: String = (recipe.authorities.iter())
+            .map(|authority| authority.pem.as_str())
+            .collect();
+        fs::write(place.join("bundle"), bundle)?;
+        for file in &recipe.files {
             let inside = file.path.strip_prefix("/etc/containerd/");
             if let (Some(inside), FileKind::Content(bytes)) = (inside, &file.kind) {
-                let path = place.path().join(inside);
+                let path = place.join(inside);
                 fs::create_dir_all(path.parent().unwrap())?;
                 fs::write(path, bytes)?;
             }
@@ -217,7 +266,8 @@ impl<'t> Bench<'t> {
         let command = self
             .containerd
             .sandbox()
-            .bind(place.path(), PLACE)
+            .bind(place, PLACE)
+            .bind_read_only(&place.join("bundle"), CA_BUNDLE)
             .network(true);
         let done = command.command("sh").args(["/w/fetch.sh", &image]).run();
         Ok(match done {
@@ -282,6 +332,34 @@ impl<'t> Bench<'t> {
             "the registry was asked: {said}"
         );
         ensure!(self.mirror.asked() == ["manifests"], "{said}");
+        Ok(())
+    }
+
+    /// A mirror whose certificate is of an authority that nobody knows but by the recipe's words.
+    fn by_tls(&self) -> Result<()> {
+        let (mirror, authority) = Registry::by_tls()?;
+        mirror.serve("by TLS")?;
+        let words = |more: &str| {
+            format!(
+                "registry = '{}'\nendpoints = ['https://{}']\nfallback = false\n{more}",
+                self.registry.host, mirror.host
+            )
+        };
+        for (more, trusted) in [
+            ("", false),
+            ("ca = ['corp.pem']", true),
+            ("[ca]\ncertificates = ['corp.pem']", true),
+        ] {
+            let place = tempfile::tempdir()?;
+            fs::write(place.path().join("corp.pem"), &authority)?;
+            let (done, said) = self.fetch_at(place.path(), &words(more))?;
+            ensure!(done == trusted, "with {more:?}: {said}");
+            ensure!(
+                done || said.contains("unknown authority"),
+                "with {more:?}: {said}"
+            );
+            ensure!(mirror.asked().is_empty() != trusted, "with {more:?}");
+        }
         Ok(())
     }
 

@@ -17,6 +17,7 @@ use crate::control_plane::{
     KUBEADM, KUBEADM_FILE, KubeadmNode, NETWORK, NETWORK_FILE, OF_FIRST, PATCH_FILE, PATCH_FOR_35,
     PEER, is_ready_since, kubeadm_config,
 };
+use crate::import;
 use crate::table::{Goal, Row, Table, Unit, median};
 
 const GROUP: &str = "clusters";
@@ -184,6 +185,7 @@ pub(crate) fn measure(etcd: Etcd, repeats: usize, table: &mut Table) -> Result<(
         peer: peer.map(|peer| (PEER, peer)),
         goals,
     }));
+    import::measure(&mut lab, repeats, table)?;
     table.notes.push(
         "clusters: kubeadm without its preflight checks and addons; ours applies kube-proxy and CoreDNS too".to_owned(),
     );

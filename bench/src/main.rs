@@ -16,6 +16,7 @@ mod table;
 // Floor: the measured programs
 mod control_plane;
 mod dracut;
+mod import;
 mod ours;
 mod stages;
 

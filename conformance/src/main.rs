@@ -11,10 +11,10 @@ use anyhow::{Context as _, Result};
 use clap::Parser;
 use conformance::nodes::RECIPE;
 use conformance::page::{self, Counts};
-use conformance::prepared::{Limits, Prepared, Tested};
+use conformance::prepared::{Beside, Limits, Prepared, Tested};
 use conformance::run::LOG;
+use conformance::selection;
 use conformance::suite::workspace;
-use conformance::{images, selection};
 use namespace_tests::lab::Lab;
 use slipway::host::progress::Kind;
 use slipway::host::session::Session;
@@ -90,9 +90,9 @@ fn main() -> Result<ExitCode> {
     let session = Session::open(Kind::Plain)?;
     let prepared = Prepared::new(&session)?;
     if let Some(dest) = &arguments.images {
-        let (archive, names) = prepared.images()?;
-        images::export(&archive, dest)?;
-        print(arguments.json, &names, &names)?;
+        let images = prepared.images()?;
+        images.export(dest)?;
+        print(arguments.json, &images.names, &images.names)?;
         return Ok(ExitCode::SUCCESS);
     }
     let specs = prepared.specs(names.as_deref())?;
@@ -101,7 +101,7 @@ fn main() -> Result<ExitCode> {
         time: Duration::from_secs(arguments.minutes * 60),
     };
     let tested = match (lab, &arguments.kubeconfig) {
-        (Some(mut lab), _) => prepared.test_nodes(&mut lab, &specs, limits)?,
+        (Some(mut lab), _) => prepared.test_nodes(&mut lab, Beside::Registry, &specs, limits)?,
         (None, Some(kubeconfig)) => {
             let cluster = arguments
                 .cluster

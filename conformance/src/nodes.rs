@@ -9,12 +9,17 @@ use image::kubelet::ADMIN_KUBECONFIG;
 use namespace_tests::hub::Hub;
 use namespace_tests::lab::Lab;
 use namespace_tests::node::Node;
+use slipway::host::session::Session;
 
-/// The recipe of the nodes.
-pub const RECIPE: &str = "namespace-tests/node.toml";
+use crate::images::Images;
+use crate::registry::{Installed, Registry};
+
+/// The recipe of nodes that have a registry beside them.
+pub const RECIPE: &str = "conformance/nodes.toml";
 /// What the page says of them.
-pub const DESCRIPTION: &str = "a control plane without taints and a worker of `recipes/cluster.toml` (containerd, the kubelet in its container, \
-                               the bring-up) in namespaces of one host, with the image's network `bridge`, kube-proxy and CoreDNS";
+pub const DESCRIPTION: &str = "a control plane without taints and a worker of `recipes/cluster.toml` (the kubelet in its container, the bring-up) with \
+                               `containerd.release = \"2.2\"` in namespaces of one host, with the image's network `bridge`, kube-proxy and CoreDNS, \
+                               and a registry of the tests' images beside them";
 /// Time for a node to be Ready, with seven others at work on the host.
 const READY: Duration = Duration::from_secs(300);
 /// Time to import the images.
@@ -52,22 +57,39 @@ impl<'a> Nodes<'a> {
         })
     }
 
-    /// Gives every node the images of an archive.
+    /// Gives every node the images.
     ///
     /// # Errors
-    /// If a node does not import it.
-    pub fn import(&self, archive: &Path) -> Result<()> {
+    /// If a node does not import them.
+    pub fn import(&self, images: &Images) -> Result<()> {
         for node in &self.nodes {
             let inside = node.below_var(ARCHIVE);
             if let Some(folder) = inside.parent() {
                 fs::create_dir_all(folder)
                     .with_context(|| format!("making {}", folder.display()))?;
             }
-            fs::copy(archive, &inside).context("giving a node the images")?;
+            images.export(&inside).context("giving a node the images")?;
             node.run_within(&format!("ctr -n k8s.io images import {ARCHIVE}"), IMPORT)?;
             fs::remove_file(&inside).context("removing the images' archive")?;
         }
         Ok(())
+    }
+
+    /// Starts a registry beside the nodes that has the images.
+    ///
+    /// # Errors
+    /// If it does not start, or does not take them.
+    pub fn registry(
+        &self,
+        session: &Session,
+        installed: &Installed,
+        images: &Images,
+    ) -> Result<Registry> {
+        self.within(|| {
+            let registry = installed.start(session)?;
+            registry.fill(session, images.layout())?;
+            Ok(registry)
+        })
     }
 
     /// Writes the administrator's credentials to a file of `folder`; gives its path.

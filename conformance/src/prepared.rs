@@ -9,9 +9,10 @@ use namespace_tests::lab::Lab;
 use slipway::format::time::rfc3339;
 use slipway::host::session::Session;
 
-use crate::images;
+use crate::images::{self, Images};
 use crate::nodes::{DESCRIPTION, Nodes};
 use crate::page::About;
+use crate::registry::Installed;
 use crate::report::Outcome;
 use crate::run::{Options, Runner};
 use crate::selection;
@@ -36,6 +37,15 @@ pub struct Limits {
     pub time: Duration,
 }
 
+/// What is in the network of nodes that are started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// The nodes have the images, and ask nobody.
+    Nothing,
+    /// A registry with the images, which nodes of [`crate::nodes::RECIPE`] ask.
+    Registry,
+}
+
 impl<'a> Prepared<'a> {
     /// Compiles and installs what the cache does not have.
     ///
@@ -52,11 +62,11 @@ impl<'a> Prepared<'a> {
         })
     }
 
-    /// Makes the archive of the tests' images; gives its path and the names in it.
+    /// Makes the tests' images.
     ///
     /// # Errors
     /// The same as [`images::make`].
-    pub fn images(&self) -> Result<(PathBuf, Vec<String>)> {
+    pub fn images(&self) -> Result<Images> {
         images::make(self.session, &self.suite, &self.userland)
     }
 
@@ -80,11 +90,23 @@ impl<'a> Prepared<'a> {
     ///
     /// # Errors
     /// If a node does not become Ready, or the tests end without a report.
-    pub fn test_nodes(&self, lab: &mut Lab, specs: &Specs, limits: Limits) -> Result<Tested> {
-        let (archive, _) = self.images()?;
+    pub fn test_nodes(
+        &self,
+        lab: &mut Lab,
+        beside: Beside,
+        specs: &Specs,
+        limits: Limits,
+    ) -> Result<Tested> {
+        let images = self.images()?;
+        let installed = match beside {
+            Beside::Nothing => None,
+            Beside::Registry => Some(Installed::obtain(self.session, &self.folder)?),
+        };
         let step = self.session.progress.step("nodes");
         let nodes = Nodes::start(lab)?;
-        nodes.import(&archive)?;
+        nodes.import(&images)?;
+        let registry = installed.map(|installed| nodes.registry(self.session, &installed, &images));
+        let _until_the_end = registry.transpose()?;
         step.done(false, None);
         let kubeconfig = nodes.kubeconfig(&self.folder)?;
         nodes.within(|| self.test(&kubeconfig, DESCRIPTION, specs, limits))

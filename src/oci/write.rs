@@ -16,6 +16,7 @@ use super::types::{
 };
 use crate::format::digest;
 use crate::format::time::rfc3339;
+use crate::host::atomic_file;
 use crate::layer::stream::{Form, Stream};
 use crate::layer::{Entry, Kind, Source};
 
@@ -225,6 +226,23 @@ pub fn write_layout(folder: &Path, images: &[Image], created: u64) -> Result<()>
     }
     fs::write(folder.join(INDEX), &documents.index).with_context(about)?;
     fs::write(folder.join(LAYOUT), LAYOUT_TEXT).with_context(about)
+}
+
+/// Writes a layout as one archive, as `ctr images import` takes it.
+///
+/// # Errors
+/// If the layout cannot be read or the file cannot be written.
+pub fn write_archive(layout: &Path, dest: &Path) -> Result<()> {
+    atomic_file::write(dest, 0o644, |file| {
+        let mut file = BufWriter::new(file);
+        let mut archive = tar::Builder::new(&mut file);
+        archive.mode(tar::HeaderMode::Deterministic);
+        archive.append_dir_all(".", layout)?;
+        archive.finish()?;
+        drop(archive);
+        Ok(file.flush()?)
+    })
+    .with_context(|| format!("writing {} as {}", layout.display(), dest.display()))
 }
 
 /// The documents of an image whose layers are unpacked already, for a runtime that has their files.

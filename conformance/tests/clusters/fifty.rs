@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use conformance::page::Counts;
-use conformance::prepared::{Limits, Prepared, Tested};
+use conformance::prepared::{Beside, Limits, Prepared, Tested};
 use conformance::report::Verdict;
 use conformance::selection;
 use namespace_tests::lab::Lab;
@@ -24,7 +24,7 @@ pub(crate) fn conformance_specs_of_all_kinds_pass(lab: &mut Lab) -> Result<()> {
     let session = lab.session().beside(Kind::Plain)?;
     let prepared = Prepared::new(&session)?;
     let specs = prepared.specs(Some(&selection::read(LIST)))?;
-    let Tested { outcomes, .. } = prepared.test_nodes(lab, &specs, LIMITS)?;
+    let Tested { outcomes, .. } = prepared.test_nodes(lab, Beside::Nothing, &specs, LIMITS)?;
     let failed = outcomes
         .iter()
         .filter(|outcome| outcome.verdict != Verdict::Passed);
