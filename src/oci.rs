@@ -28,4 +28,6 @@ pub use read::{Pulled, read_layout};
 pub use reference::{Reference, has_login};
 pub use registry::{Stored, pull, stored};
 pub use types::RunConfig;
-pub use write::{Blob, Image, Unpacked, layer, layer_of_tar, unpacked, write_archive, write_layout};
+pub use write::{
+    Blob, Image, Unpacked, layer, layer_of_tar, unpacked, write_archive, write_layout,
+};

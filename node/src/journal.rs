@@ -4,6 +4,7 @@
 //! `/var` as well, and a node that loses `/var` loses both.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 
 use anyhow::{Context, Result, ensure};
 use image::paths::CLUSTER;
@@ -130,7 +131,7 @@ impl Journal {
         Ok(Some(journal))
     }
 
-    /// Writes the journal; it is on the disk when this returns.
+    /// Writes the journal, unless it says so already; it is on the disk when this returns.
     ///
     /// # Errors
     /// Names the file.
@@ -138,7 +139,13 @@ impl Journal {
         folder(&world.in_initrd(FOLDER), 0o755)?;
         let file = world.in_initrd(FILE);
         let text = serde_json::to_vec_pretty(self).context("writing the journal as JSON")?;
-        atomic_file::write(&file, &text, 0o600)
-            .with_context(|| format!("writing {}", file.display()))
+        // A start that goes on writes what the one before it did.
+        let about = || format!("writing {}", file.display());
+        if atomic_file::read(&file).with_context(about)?.as_ref() == Some(&text) {
+            // Which may have ended between the file's name and its flush.
+            let folder = File::open(world.in_initrd(FOLDER)).with_context(about)?;
+            return folder.sync_all().with_context(about);
+        }
+        atomic_file::write(&file, &text, 0o600).with_context(about)
     }
 }

@@ -139,14 +139,17 @@ fn facts(node: &Node) -> Result<BTreeMap<String, String>> {
     }
     ensure!(facts.len() > 1000, "the cluster has {} fields", facts.len());
     for (name, body) in sections(&node.run(FILES)?) {
-        let name = format!("file {name}");
-        match name.contains(".env") {
+        let name = named("file", &name, &mut facts);
+        match name.ends_with(".env") {
             true => flatten(&name, &body.into(), &mut facts),
             false => flatten(&name, &document(&body)?, &mut facts),
         }
     }
     for (name, body) in sections(&node.run(CERTIFICATES)?) {
-        flatten(&format!("certificate {name}"), &body.into(), &mut facts);
+        let name = named("certificate", &name, &mut facts);
+        for (field, value) in said(&body) {
+            facts.insert(format!("{name} {field}"), value);
+        }
     }
     Ok(facts)
 }
@@ -202,6 +205,43 @@ fn sections(text: &str) -> Vec<(String, String)> {
     all
 }
 
+/// The path of a file whose section is named after it and its mode, which is a field.
+fn named(kind: &str, name: &str, into: &mut BTreeMap<String, String>) -> String {
+    let (name, mode) = name.split_once(' ').unwrap_or((name, "as it is"));
+    let path = format!("{kind} {name}");
+    into.insert(format!("{path} mode"), mode.to_owned());
+    path
+}
+
+/// What OpenSSL says of a certificate or a key, by what it is about: extensions stand in any order, and so do names in them.
+fn said(text: &str) -> BTreeMap<String, String> {
+    let mut fields = BTreeMap::new();
+    let mut lines = text.lines();
+    while let Some(line) = lines.next() {
+        let line = line.trim();
+        if let Some(extension) = line.strip_prefix("X509v3 ") {
+            let (name, critical) = extension.split_once(':').unwrap_or((extension, ""));
+            let mut names: Vec<&str> = lines.next().unwrap_or_default().split(',').collect();
+            names = names.iter().map(|name| name.trim()).collect();
+            names.sort_unstable();
+            fields.insert(name.to_owned(), format!("{}{critical}", names.join(", ")));
+        } else if let Some((name, value)) = line.split_once([':', '=']) {
+            fields.insert(name.to_owned(), value.trim().to_owned());
+        } else {
+            fields.insert("form".to_owned(), line.to_owned());
+        }
+    }
+    fields
+}
+
+/// What an element of a list goes by: its name, the name of a flag, or its place.
+fn element(number: usize, value: &Value) -> String {
+    let flag = value.as_str().filter(|text| text.starts_with("--"));
+    let flag = flag.map(|text| text.split('=').next().unwrap_or(text));
+    let name = flag.or_else(|| value["name"].as_str());
+    name.map_or_else(|| number.to_string(), str::to_owned)
+}
+
 fn document(text: &str) -> Result<Value> {
     let mut report = Report::default();
     let node = yaml::document(text, 0, &mut report);
@@ -219,7 +259,7 @@ fn flatten(path: &str, value: &Value, into: &mut BTreeMap<String, String>) {
         }
         Value::Array(items) if !items.is_empty() => {
             for (number, value) in items.iter().enumerate() {
-                flatten(&format!("{path} {number}"), value, into);
+                flatten(&format!("{path} {}", element(number, value)), value, into);
             }
         }
         Value::String(text) if text.contains("BEGIN CERTIFICATE") => {
@@ -281,7 +321,7 @@ fn compare(theirs: &BTreeMap<String, String>, ours: &BTreeMap<String, String>) -
     }
     for (number, row) in DECLARED.iter().enumerate() {
         if !used.contains(&number) {
-            wrong.push(format!("declared, and the same: {}", row.path));
+            wrong.push(format!("declared, and the same: {}", row.paths));
         }
     }
     ensure!(

@@ -23,8 +23,6 @@ const JOURNAL: &str = "/var/lib/slipway/cluster.json";
 const FOLDER: &str = "/var/lib/slipway";
 /// How long a look at the writes of the journal waits.
 const LOOK: Duration = Duration::from_millis(20);
-/// A node that is cut more often than this makes no progress.
-const MOST: usize = 60;
 /// Digits of a certificate key, so that the bring-up uploads the keys too.
 const KEY: &str = "9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f";
 /// All pods of the cluster itself are Ready.
@@ -42,7 +40,7 @@ pub(crate) fn a_first_bring_up_goes_on_from_each_journalled_step(lab: &mut Lab) 
         ensure!(has(&steps, step), "the steps {steps:?} have no {step}");
     }
     let mut node = lab.control_plane("cp1", 11, &object)?;
-    let life = Life::lead(&mut node, lab)?;
+    let life = Life::lead(&mut node, lab, steps.len())?;
     life.has_recorded(&steps)?;
     ensure!(
         life.cluster == Some(identity(&node)?),
@@ -93,7 +91,7 @@ pub(crate) fn joins_go_on_from_each_journalled_step(lab: &mut Lab) -> Result<()>
     let steps = run_whole(&mut whole, lab)?;
     drop(whole);
     let mut worker = lab.worker("w2", 22, &ticket.object("lab", false))?;
-    Life::lead(&mut worker, lab)?.has_recorded(&steps)?;
+    Life::lead(&mut worker, lab, steps.len())?.has_recorded(&steps)?;
 
     let mut whole = lab.control_plane("cp2", 12, &ticket.object("lab", true))?;
     let steps = run_whole(&mut whole, lab)?;
@@ -101,7 +99,7 @@ pub(crate) fn joins_go_on_from_each_journalled_step(lab: &mut Lab) -> Result<()>
         ensure!(has(&steps, step), "the steps {steps:?} have no {step}");
     }
     let mut third = lab.control_plane("cp3", 13, &ticket.object("lab", true))?;
-    Life::lead(&mut third, lab)?.has_recorded(&steps)?;
+    Life::lead(&mut third, lab, steps.len())?.has_recorded(&steps)?;
     votes(&first, 3)?;
     for node in [&first, &third] {
         ensure!(identity(node)? == before, "it is another cluster");
@@ -192,11 +190,12 @@ struct Life {
 }
 
 impl Life {
-    /// Cuts the power of a node before and behind each record, and lets it become Ready.
-    fn lead(node: &mut Node, lab: &Lab) -> Result<Self> {
+    /// Cuts the power of a node before and behind each record of so many steps, and lets it become Ready. One that is cut more often
+    /// makes no progress.
+    fn lead(node: &mut Node, lab: &Lab, steps: usize) -> Result<Self> {
         let mut life = Self::default();
         let mut last = Value::Null;
-        for number in 0..MOST {
+        for number in 0..=2 * steps {
             let side = if number % 2 == 0 {
                 Side::Before
             } else {
@@ -223,7 +222,7 @@ impl Life {
             node.cut()?;
             drop((held, watch));
         }
-        bail!("the node recorded {:?} in {MOST} starts", life.recorded)
+        bail!("{steps} steps, and the node recorded {:?}", life.recorded)
     }
 
     /// Each step was cut before its record and behind it, and recorded once.
