@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Result, anyhow, ensure};
 use data_encoding::HEXLOWER;
-use image::paths::CA_BUNDLE;
+use image::paths::{CA_BUNDLE, CERTIFICATES};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use sha2::{Digest as _, Sha256};
 use slipway::host::progress::Kind;
@@ -68,7 +68,8 @@ fn containerd(session: &Session) -> Result<Tools> {
     let recipe = load(&recipe).map_err(|mistakes| anyhow!("{mistakes}"))?;
     let request = SetRequest {
         name: "tools-mirrors",
-        packages: ["containerd", "coreutils", "dash"]
+        // The last one for its folder of certificates.
+        packages: ["containerd", "coreutils", "dash", "ca-certificates"]
             .map(str::to_owned)
             .into(),
         dependencies: true,
@@ -253,7 +254,9 @@ impl<'t> Bench<'t> {
         let bundle: String = (recipe.authorities.iter())
             .map(|authority| authority.pem.as_str())
             .collect();
-        fs::write(place.join("bundle"), bundle)?;
+        fs::create_dir(place.join("certs"))?;
+        let path = Path::new(CA_BUNDLE).strip_prefix(CERTIFICATES)?;
+        fs::write(place.join("certs").join(path), bundle)?;
         for file in &recipe.files {
             let inside = file.path.strip_prefix("/etc/containerd/");
             if let (Some(inside), FileKind::Content(bytes)) = (inside, &file.kind) {
@@ -267,7 +270,7 @@ impl<'t> Bench<'t> {
             .containerd
             .sandbox()
             .bind(place, PLACE)
-            .bind_read_only(&place.join("bundle"), CA_BUNDLE)
+            .bind_read_only(&place.join("certs"), CERTIFICATES)
             .network(true);
         let done = command.command("sh").args(["/w/fetch.sh", &image]).run();
         Ok(match done {

@@ -9,10 +9,8 @@ use image::kubelet::ADMIN_KUBECONFIG;
 use namespace_tests::hub::Hub;
 use namespace_tests::lab::Lab;
 use namespace_tests::node::Node;
-use slipway::host::session::Session;
 
 use crate::images::Images;
-use crate::registry::{Installed, Registry};
 
 /// The recipe of nodes that have a registry beside them.
 pub const RECIPE: &str = "conformance/nodes.toml";
@@ -73,23 +71,6 @@ impl<'a> Nodes<'a> {
             fs::remove_file(&inside).context("removing the images' archive")?;
         }
         Ok(())
-    }
-
-    /// Starts a registry beside the nodes that has the images.
-    ///
-    /// # Errors
-    /// If it does not start, or does not take them.
-    pub fn registry(
-        &self,
-        session: &Session,
-        installed: &Installed,
-        images: &Images,
-    ) -> Result<Registry> {
-        self.within(|| {
-            let registry = installed.start(session)?;
-            registry.fill(session, images.layout())?;
-            Ok(registry)
-        })
     }
 
     /// Writes the administrator's credentials to a file of `folder`; gives its path.

@@ -105,11 +105,17 @@ impl<'a> Prepared<'a> {
         let step = self.session.progress.step("nodes");
         let nodes = Nodes::start(lab)?;
         nodes.import(&images)?;
-        let registry = installed.map(|installed| nodes.registry(self.session, &installed, &images));
-        let _until_the_end = registry.transpose()?;
-        step.done(false, None);
         let kubeconfig = nodes.kubeconfig(&self.folder)?;
-        nodes.within(|| self.test(&kubeconfig, DESCRIPTION, specs, limits))
+        nodes.within(|| {
+            // In the network of the nodes, and of this thread, with which it would end.
+            let registry =
+                installed.map(|installed| installed.serve(self.session, images.layout()));
+            let registry = registry.transpose()?;
+            step.done(false, None);
+            let tested = self.test(&kubeconfig, DESCRIPTION, specs, limits);
+            drop(registry);
+            tested
+        })
     }
 
     /// Runs the specs against a cluster whose nodes have the images.

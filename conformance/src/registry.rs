@@ -39,11 +39,17 @@ impl Installed {
         Packages::obtain(session, folder, RECIPE).map(Self)
     }
 
-    /// Starts the registry in the network of the calling thread, empty.
+    /// Starts the registry in the network of the calling thread, with which it ends, and gives it every image of an OCI layout.
     ///
     /// # Errors
-    /// If it does not listen in time; with what it printed.
-    pub fn start(&self, session: &Session) -> Result<Registry> {
+    /// If it does not listen in time, with what it printed; or if it refuses a blob or a manifest.
+    pub fn serve(&self, session: &Session, layout: &Path) -> Result<Registry> {
+        let registry = self.start(session)?;
+        registry.fill(session, layout)?;
+        Ok(registry)
+    }
+
+    fn start(&self, session: &Session) -> Result<Registry> {
         let place = session.cache.scratch()?;
         let config = format!(
             "version: 0.1\nlog:\n  level: error\nstorage:\n  filesystem:\n    rootdirectory: {PLACE}/data\nhttp:\n  addr: :{PORT}\n"
@@ -90,11 +96,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Gives it every image of an OCI layout, under its name without the registry's. The calling thread is in its network.
-    ///
-    /// # Errors
-    /// If the layout cannot be read, or the registry refuses a blob or a manifest.
-    pub fn fill(&self, session: &Session, layout: &Path) -> Result<()> {
+    /// Gives it every image, under its name without the registry's. The calling thread is in its network.
+    fn fill(&self, session: &Session, layout: &Path) -> Result<()> {
         let client = blocking::Client::new(&session.fetch_options())?;
         let index = fs::read(layout.join("index.json")).context("reading the layout's index")?;
         let index: Index = serde_json::from_slice(&index).context("reading the layout's index")?;

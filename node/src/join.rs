@@ -106,7 +106,10 @@ fn write(world: &World, bootstrap: &Bootstrap, join: &Join, found: &Discovered) 
             lines.join("; ")
         )
     })?;
-    let mut journal = Journal::of_worker(object.name());
+    let authority = Some(hexadecimal(info.authority.as_bytes()));
+    // Files of this authority are there, and stay so: one after the other has what is new.
+    let there = Journal::read(world)?.filter(|journal| journal.authority == authority);
+    let mut journal = there.unwrap_or_else(|| Journal::of_worker(object.name()));
     journal.write(world)?;
     let token = join.token.text();
     let credentials = kubeconfigs::bootstrap(object.name(), &info.server, &info.authority, &token);
@@ -114,7 +117,7 @@ fn write(world: &World, bootstrap: &Bootstrap, join: &Join, found: &Discovered) 
     write_changed(world, &config.path, &config.text, 0o644)?;
     own_files(world, bootstrap)?;
     write_changed(world, BOOTSTRAP_KUBECONFIG, &credentials, 0o600)?;
-    journal.authority = Some(hexadecimal(info.authority.as_bytes()));
+    journal.authority = authority;
     journal.write(world)
 }
 

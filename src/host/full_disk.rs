@@ -79,6 +79,10 @@ impl Space {
         let mut above = absolute.ancestors();
         let there = above.find(|path| path.exists()).unwrap_or(&absolute);
         let stat = statvfs(there)?;
+        // ramfs, and some of FUSE's, count nothing.
+        if stat.blocks() == 0 {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
         Ok(Self {
             device: std::fs::metadata(there)?.dev(),
             free: stat.blocks_available() * stat.fragment_size(),

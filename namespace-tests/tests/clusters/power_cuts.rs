@@ -23,6 +23,8 @@ const JOURNAL: &str = "/var/lib/slipway/cluster.json";
 const FOLDER: &str = "/var/lib/slipway";
 /// How long a look at the writes of the journal waits.
 const LOOK: Duration = Duration::from_millis(20);
+/// The field that grows by each object that the API server has, several in one record where nothing cuts.
+const OBJECTS: &str = "applied";
 /// Digits of a certificate key, so that the bring-up uploads the keys too.
 const KEY: &str = "9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f9f";
 /// All pods of the cluster itself are Ready.
@@ -34,14 +36,15 @@ const EXPIRY: &str = "-n kube-system get secret bootstrap-token-abcdef -o jsonpa
 pub(crate) fn a_first_bring_up_goes_on_from_each_journalled_step(lab: &mut Lab) -> Result<()> {
     let object = format!("certificate-key = \"{KEY}\"\n{OBJECT}");
     let mut whole = lab.control_plane("cp1", 11, &object)?;
-    let steps = run_whole(&mut whole, lab)?;
+    let run = run_whole(&mut whole, lab)?;
     drop(whole);
     for step in ["authority", "tokens", "applied", "marked"] {
-        ensure!(has(&steps, step), "the steps {steps:?} have no {step}");
+        let steps = &run.steps;
+        ensure!(has(steps, step), "the steps {steps:?} have no {step}");
     }
     let mut node = lab.control_plane("cp1", 11, &object)?;
-    let life = Life::lead(&mut node, lab, steps.len())?;
-    life.has_recorded(&steps)?;
+    let life = Life::lead(&mut node, lab, &run)?;
+    life.has_recorded(&run)?;
     ensure!(
         life.cluster == Some(identity(&node)?),
         "the cluster is another one than at first, {:?}",
@@ -88,18 +91,19 @@ pub(crate) fn joins_go_on_from_each_journalled_step(lab: &mut Lab) -> Result<()>
     let before = identity(&first)?;
     let ticket = ticket(&first)?;
     let mut whole = lab.worker("w1", 21, &ticket.object("lab", false))?;
-    let steps = run_whole(&mut whole, lab)?;
+    let run = run_whole(&mut whole, lab)?;
     drop(whole);
     let mut worker = lab.worker("w2", 22, &ticket.object("lab", false))?;
-    Life::lead(&mut worker, lab, steps.len())?.has_recorded(&steps)?;
+    Life::lead(&mut worker, lab, &run)?.has_recorded(&run)?;
 
     let mut whole = lab.control_plane("cp2", 12, &ticket.object("lab", true))?;
-    let steps = run_whole(&mut whole, lab)?;
+    let run = run_whole(&mut whole, lab)?;
     for step in ["member", "member.promoted", "marked"] {
-        ensure!(has(&steps, step), "the steps {steps:?} have no {step}");
+        let steps = &run.steps;
+        ensure!(has(steps, step), "the steps {steps:?} have no {step}");
     }
     let mut third = lab.control_plane("cp3", 13, &ticket.object("lab", true))?;
-    Life::lead(&mut third, lab, steps.len())?.has_recorded(&steps)?;
+    Life::lead(&mut third, lab, &run)?.has_recorded(&run)?;
     votes(&first, 3)?;
     for node in [&first, &third] {
         ensure!(identity(node)? == before, "it is another cluster");
@@ -109,8 +113,19 @@ pub(crate) fn joins_go_on_from_each_journalled_step(lab: &mut Lab) -> Result<()>
     first.wait_for("all pods", WHOLE, PODS).map(drop)
 }
 
+/// The fields of all records, each time that one is recorded but for [`OBJECTS`], which is there once.
+fn fields(records: &[String]) -> Vec<&str> {
+    let mut fields: Vec<&str> = records
+        .iter()
+        .flat_map(|record| record.split('+'))
+        .filter(|field| *field != OBJECTS)
+        .collect();
+    fields.sort_unstable();
+    fields
+}
+
 /// The records of a run that nothing cuts.
-fn run_whole(node: &mut Node, lab: &Lab) -> Result<Vec<String>> {
+fn run_whole(node: &mut Node, lab: &Lab) -> Result<Whole> {
     let mut watch = JournalWatch::start(&node.below_var(FOLDER))?;
     let mut steps = Vec::new();
     let mut last = Value::Null;
@@ -122,7 +137,8 @@ fn run_whole(node: &mut Node, lab: &Lab) -> Result<Vec<String>> {
         held.release()?;
     }
     ensure!(!steps.is_empty(), "the journal has no records");
-    Ok(steps)
+    let objects = last[OBJECTS].as_object().map_or(0, serde_json::Map::len);
+    Ok(Whole { steps, objects })
 }
 
 /// The next write of the journal; none once the node is Ready.
@@ -164,6 +180,10 @@ fn record(last: &mut Value, node: &Node) -> Result<String> {
             _ => {}
         }
     }
+    ensure!(
+        !changed.is_empty(),
+        "a record says what the one before it said"
+    );
     let name = changed.join("+");
     *last = now;
     Ok(name)
@@ -173,6 +193,13 @@ fn has(steps: &[String], name: &str) -> bool {
     steps
         .iter()
         .any(|step| step.split('+').any(|one| one == name))
+}
+
+/// A run that nothing cuts.
+struct Whole {
+    steps: Vec<String>,
+    /// How many objects the journal has at its end.
+    objects: usize,
 }
 
 /// What a node has shown between its cuts.
@@ -190,12 +217,13 @@ struct Life {
 }
 
 impl Life {
-    /// Cuts the power of a node before and behind each record of so many steps, and lets it become Ready. One that is cut more often
-    /// makes no progress.
-    fn lead(node: &mut Node, lab: &Lab, steps: usize) -> Result<Self> {
+    /// Cuts the power of a node before and behind each record, and lets it become Ready. One that is cut more often than it has steps
+    /// and objects makes no progress.
+    fn lead(node: &mut Node, lab: &Lab, run: &Whole) -> Result<Self> {
         let mut life = Self::default();
         let mut last = Value::Null;
-        for number in 0..=2 * steps {
+        let most = run.steps.len() + run.objects;
+        for number in 0..=2 * most {
             let side = if number % 2 == 0 {
                 Side::Before
             } else {
@@ -222,14 +250,15 @@ impl Life {
             node.cut()?;
             drop((held, watch));
         }
-        bail!("{steps} steps, and the node recorded {:?}", life.recorded)
+        bail!("{most} steps, and the node recorded {:?}", life.recorded)
     }
 
     /// Each step was cut before its record and behind it, and recorded once.
-    fn has_recorded(&self, steps: &[String]) -> Result<()> {
+    fn has_recorded(&self, run: &Whole) -> Result<()> {
+        let (whole, cut) = (fields(&run.steps), fields(&self.recorded));
         ensure!(
-            self.recorded == steps && self.lost == steps.len(),
-            "a whole run records {steps:?}; with cuts it was {:?}, after {} cuts before a record",
+            whole == cut && self.lost == self.recorded.len(),
+            "a whole run records {whole:?}; with cuts it was {:?}, after {} cuts before a record",
             self.recorded,
             self.lost
         );

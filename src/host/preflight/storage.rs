@@ -21,6 +21,8 @@ const LEAST_CACHE: u64 = 16 << 20;
 const LEAST_NEW_CACHE: u64 = 80 << 20;
 /// What is free where any image may be written, in bytes: no image is smaller.
 const LEAST_OUTPUT: u64 = 16 << 20;
+/// How the C library words `ENOSPC`.
+const FULL: &str = "No space left on device";
 /// A file's capability: CAP_NET_RAW, permitted, in revision 2 (linux/capability.h, `struct vfs_cap_data`).
 const CAPABILITY: [u8; 20] = [
     0, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -73,7 +75,8 @@ pub(super) fn space(needs: &[Need<'_>]) -> Vec<Finding> {
             0 => String::new(),
             rest => format!(", beside {} on the same file system", bytes(rest)),
         };
-        let folder = shown(need.place.folder);
+        let absolute = std::path::absolute(need.place.folder);
+        let folder = shown(absolute.as_deref().unwrap_or(need.place.folder));
         found.push(Finding::missing(
             need.place.name,
             format!(
@@ -97,14 +100,15 @@ pub(super) fn cache(cache: &Cache) -> Finding {
         },
         what: "lists of packages and unfinished work".to_owned(),
     };
-    // Each of the tries would fail for it, with words about the file system's kind.
-    if let Some(full) = space(&[least]).pop() {
-        return full;
-    }
     let lacks = match cache.scratch() {
         Ok(scratch) => lacks(scratch.path()),
         Err(error) => vec![format!("make folders ({error:#})")],
     };
+    // What the kind of the file system cannot do stays so with more room; a try that failed for want of room says nothing of it.
+    let may_be_full = lacks.is_empty() || lacks.iter().any(|lack| lack.contains(FULL));
+    if may_be_full && let Some(full) = space(&[least]).pop() {
+        return full;
+    }
     let shown = shown(folder);
     if lacks.is_empty() {
         return Finding::good(CACHE, shown);
@@ -155,9 +159,11 @@ pub(super) fn output(folder: &Path) -> Option<Finding> {
     ))
 }
 
-/// A folder with the kind of its file system, if that is a known one.
+/// A folder, which need not be there yet, with the kind of its file system, if that is a known one.
 fn shown(folder: &Path) -> String {
-    let kind = statfs(folder).ok().and_then(|found| {
+    let there = folder.ancestors().find(|path| path.exists());
+    let kind = there.and_then(|there| {
+        let found = statfs(there).ok()?;
         let number = found.filesystem_type().0;
         KINDS.iter().find(|(magic, _)| *magic == number)
     });
