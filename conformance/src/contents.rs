@@ -39,6 +39,9 @@ const DEBIAN: &[Base] = &[Base::Packages, Base::Applets];
 /// What derives from agnhost.
 const OF_AGNHOST: &[Base] = &[Base::Packages, Base::Applets, Base::Agnhost];
 
+/// Upstream's images are of Alpine, for whose name a spec looks in the one that it mounts as a volume. Ours say what they are.
+const OS_RELEASE: &str = "PRETTY_NAME=\"Debian GNU/Linux, in place of Alpine Linux\"\nNAME=\"Debian GNU/Linux\"\nID=debian\n";
+
 /// A configuration without the files that a package's sites would need; errors go to the container's log.
 const NGINX: &str = "daemon off;\nuser www-data;\nerror_log stderr;\nevents {}\nhttp {\n  access_log off;\n  server {\n    \
                      listen 80 default_server;\n    root /usr/share/nginx/html;\n  }\n}\n";
@@ -59,8 +62,8 @@ pub fn content(repository: &str, suite: &Suite, userland: &Userland) -> Result<O
     let agnhost = |files, cmd: &[&str]| of(OF_AGNHOST, files, run(&["/agnhost"], cmd));
     Ok(Some(match name {
         "agnhost" => agnhost(Vec::new(), &["pause"]),
-        "nautilus" => agnhost(served(suite, NAUTILUS)?, &["test-webserver"]),
-        "kitten" => agnhost(served(suite, KITTEN)?, &["test-webserver"]),
+        "nautilus" => agnhost(website(suite, NAUTILUS)?, &["test-webserver"]),
+        "kitten" => agnhost(website(suite, KITTEN)?, &["test-webserver"]),
         "glibc-dns-testing" => of(DEBIAN, Vec::new(), run(&[], &["/bin/bash"])),
         "nonroot" => of(
             DEBIAN,
@@ -103,6 +106,13 @@ pub fn content(repository: &str, suite: &Suite, userland: &Userland) -> Result<O
         ),
         _ => return Ok(None),
     }))
+}
+
+/// What the images of the rolling update have beside the server.
+fn website(suite: &Suite, files: [&str; 2]) -> Result<Vec<Entry>> {
+    let mut entries = served(suite, files)?;
+    entries.push(Entry::file("/etc/os-release", 0o644, OS_RELEASE));
+    Ok(entries)
 }
 
 /// The files that a web server of the tests serves, from its working folder.

@@ -18,7 +18,7 @@ use crate::userland::Userland;
 /// Their architecture, that of the host.
 const ARCHITECTURE: &str = "amd64";
 /// Version of this file's recipes, a part of the layout's key.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// The layout's name in its step's folder.
 const LAYOUT: &str = "layout";
