@@ -222,7 +222,8 @@ impl Life {
     fn lead(node: &mut Node, lab: &Lab, run: &Whole) -> Result<Self> {
         let mut life = Self::default();
         let mut last = Value::Null;
-        let most = run.steps.len() + run.objects;
+        // What is encrypted for another start differs, and is applied once more.
+        let most = run.steps.len() + 2 * run.objects;
         for number in 0..=2 * most {
             let side = if number % 2 == 0 {
                 Side::Before
