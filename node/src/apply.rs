@@ -17,7 +17,7 @@ use linux::world::World;
 use serde_json::Value;
 
 use crate::control_plane::{authority, hexadecimal};
-use crate::journal::Journal;
+use crate::journal::{Journal, SHARED};
 use crate::metrics_server;
 use crate::object::Bootstrap;
 use api::{Api, MANAGER, is_temporary, path};
@@ -101,7 +101,7 @@ pub(crate) fn run(
     let gone: Vec<String> = journal
         .applied
         .keys()
-        .filter(|path| !paths.contains(*path))
+        .filter(|path| *path != SHARED && !paths.contains(*path))
         .cloned()
         .collect();
     for path in &gone {
@@ -430,7 +430,8 @@ mod tests {
         let (url, requests) = server(answer);
         let api = Api::plain(&url).unwrap();
         run(&world, &api, &bootstrap, &mut journal, false).unwrap();
-        for path in [ours, theirs, namespace, absent, account] {
+        // The upload of the shared keys has an entry, and is nobody's object.
+        for path in [ours, theirs, namespace, absent, account, SHARED] {
             journal.applied.insert(path.to_owned(), "0".repeat(64));
         }
         journal.write(&world).unwrap();
@@ -452,6 +453,7 @@ mod tests {
         assert!(request.body.contains("\"uid\":\"u1\""), "{}", request.body);
         assert_eq!(Journal::read(&world).unwrap().unwrap(), journal);
         assert!(!journal.applied.contains_key(ours));
+        assert!(journal.applied.contains_key(SHARED));
         // What another node applied is only forgotten.
         journal = before;
         assert_eq!(

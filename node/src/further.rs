@@ -17,13 +17,10 @@ use linux::world::World;
 use crate::control_plane::{self, write_changed};
 use crate::discover::discover;
 use crate::etcd_place;
-use crate::journal::Journal;
+use crate::journal::{Journal, SHARED};
 use crate::object::Bootstrap;
 use crate::waiting::{self, Limits, wait};
 use api::{Api, Trust};
-
-/// The secret with the shared keys, for nodes that join within two hours of its upload.
-pub(crate) const SHARED: &str = "/api/v1/namespaces/kube-system/secrets/kubeadm-certs";
 
 /// Writes the files of a further control plane that are not there or not up to date; `request` limits each request for the
 /// shared keys.

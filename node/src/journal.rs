@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) const FILE: &str = "/var/lib/slipway/cluster.json";
 /// Its folder.
 const FOLDER: &str = "/var/lib/slipway";
+/// The secret with the shared keys, for nodes that join within two hours of its upload. Among what is applied it has the hash of the key
+/// of its upload: it is none of the cluster's objects, and goes by itself.
+pub(crate) const SHARED: &str = "/api/v1/namespaces/kube-system/secrets/kubeadm-certs";
 /// Version of its form.
 const VERSION: u32 = 1;
 

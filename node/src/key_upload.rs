@@ -14,8 +14,7 @@ use reqwest::StatusCode;
 use serde_json::Value;
 
 use crate::control_plane::hexadecimal;
-use crate::further::SHARED;
-use crate::journal::Journal;
+use crate::journal::{Journal, SHARED};
 use crate::object::Bootstrap;
 use crate::waiting::{Limits, wait};
 use api::{Api, is_temporary, path, status};

@@ -10,7 +10,7 @@ use linux::world::World;
 use serde_json::json;
 
 use crate::administrator;
-use crate::further::SHARED;
+use crate::journal::SHARED;
 use crate::key_upload::{self, SECRETS};
 use crate::object::{self, Bootstrap};
 use api::Api;
