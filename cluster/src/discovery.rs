@@ -16,6 +16,9 @@ use x509_parser::pem::Pem;
 use crate::report::Report;
 use crate::yaml::{self, Content, Node};
 
+/// The authorities of a cluster on its nodes, where kubeadm has them.
+pub const AUTHORITY: &str = "/etc/kubernetes/pki/ca.crt";
+
 /// What a bootstrap token is. The message does not repeat the token, which is secret.
 pub(crate) const TOKEN_FORM: &str =
     "not a bootstrap token; expected 6 lower-case letters or digits, a dot, and 16 more";

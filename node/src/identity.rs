@@ -4,6 +4,7 @@ use std::fs;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
+use cluster::discovery::AUTHORITY;
 use cluster::identity::{Fault, check};
 use cluster::kubeconfigs::{self, Given};
 use cluster::object::balancer::{LISTEN, SERVER_NAME};
@@ -12,9 +13,6 @@ use linux::atomic_file;
 use linux::world::World;
 
 use api::{Api, Server};
-
-/// The authorities of the worker's cluster, where kubeadm has them.
-pub(crate) const AUTHORITY: &str = "/etc/kubernetes/pki/ca.crt";
 
 /// An identity that is valid.
 #[derive(Debug)]

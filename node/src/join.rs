@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use cluster::discovery::trusted;
+use cluster::discovery::{AUTHORITY, trusted};
 use cluster::kubeconfigs;
 use cluster::kubelet;
 use cluster::object::{Cni, Join, Object, own_skew};
@@ -20,7 +20,7 @@ use linux::world::World;
 use crate::cni;
 use crate::control_plane::{hexadecimal, write_changed};
 use crate::discover::{Discovered, discover};
-use crate::identity::{self, AUTHORITY};
+use crate::identity;
 use crate::journal::Journal;
 use crate::object::Bootstrap;
 use crate::this_boot;

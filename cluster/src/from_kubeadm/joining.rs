@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::discovery::{PIN_FORM, Pin, TOKEN_FORM, Token};
+use crate::discovery::{AUTHORITY, PIN_FORM, Pin, TOKEN_FORM, Token};
 use crate::documents::Documents;
 use crate::fields::JOIN;
 use crate::object::{Image, Join, Role};
@@ -12,8 +12,6 @@ use crate::schema::decode;
 use crate::shared_keys::{CertificateKey, FORM};
 use crate::yaml::{Content, Node};
 
-/// The only file of a cluster's authority.
-const AUTHORITY: &str = "/etc/kubernetes/pki/ca.crt";
 /// Fields.
 const DISCOVERY: &str = "discovery";
 const BOOTSTRAP_TOKEN: &str = "discovery.bootstrapToken";

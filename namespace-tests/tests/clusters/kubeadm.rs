@@ -12,8 +12,8 @@ use crate::join::{Ticket, ticket};
 /// kubeadm's own patience with a control plane is four minutes.
 const KUBEADM: Duration = Duration::from_secs(300);
 
-/// The configuration of `kubeadm init` for the image's container images.
-fn init(node: &Node) -> String {
+/// The node's own part of the configuration of `kubeadm init`.
+pub(crate) fn init_configuration(node: &Node) -> String {
     format!(
         "apiVersion: kubeadm.k8s.io/v1beta4
 kind: InitConfiguration
@@ -21,17 +21,26 @@ bootstrapTokens: [{{ token: abcdef.0123456789abcdef }}]
 localAPIEndpoint: {{ advertiseAddress: {address} }}
 patches: {{ directory: {PATCHES} }}
 nodeRegistration: {{ taints: [], kubeletExtraArgs: [{{ name: node-ip, value: {address} }}] }}
----
+",
+        address = node.address()
+    )
+}
+
+/// The configuration of `kubeadm init` for the image's container images.
+fn init(node: &Node) -> String {
+    format!(
+        "{}---
 apiVersion: kubeadm.k8s.io/v1beta4
 kind: ClusterConfiguration
 clusterName: lab
 kubernetesVersion: $(kubeadm version -o short)
-controlPlaneEndpoint: {address}:6443
+controlPlaneEndpoint: {}:6443
 imageRepository: slipway.local
 networking: {{ podSubnet: 10.244.0.0/16 }}
 etcd: {{ local: {{ imageTag: 3.5.16-0 }} }}
 {KUBEADM_DOCUMENTS}",
-        address = node.address()
+        init_configuration(node),
+        node.address()
     )
 }
 
@@ -41,7 +50,7 @@ const RSA: &str =
 
 /// kubeadm's own way to change its manifests (`--patches`): from 1.36 on it writes flags that etcd has since 3.6, and the image has
 /// Debian's 3.5. They are removed by their places, the last one first.
-pub(crate) const PATCHES: &str = "/run/patches";
+const PATCHES: &str = "/run/patches";
 pub(crate) const LAST_AT_INIT: usize = 19;
 const LAST_AT_JOIN: usize = 20;
 

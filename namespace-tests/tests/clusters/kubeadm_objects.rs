@@ -13,7 +13,7 @@ use namespace_tests::node::Node;
 use serde_json::{Value, json};
 
 use crate::control_plane::{OBJECT, PODS, READY};
-use crate::kubeadm::{LAST_AT_INIT, PATCHES, kubeadm, patch_etcd};
+use crate::kubeadm::{LAST_AT_INIT, init_configuration, kubeadm, patch_etcd};
 
 mod declared;
 
@@ -80,18 +80,8 @@ fn init(ours: &Node) -> Result<String> {
             "-n kube-system get configmap {name} -o jsonpath='{{.data.{key}}}'"
         ))
     };
-    let first = format!(
-        "apiVersion: kubeadm.k8s.io/v1beta4
-kind: InitConfiguration
-bootstrapTokens: [{{ token: abcdef.0123456789abcdef }}]
-localAPIEndpoint: {{ advertiseAddress: {address} }}
-patches: {{ directory: {PATCHES} }}
-nodeRegistration: {{ taints: [], kubeletExtraArgs: [{{ name: node-ip, value: {address} }}] }}
-",
-        address = ours.address()
-    );
     let all = [
-        first,
+        init_configuration(ours),
         map("kubeadm-config", "ClusterConfiguration")?,
         map("kubelet-config", "kubelet")?,
         map("kube-proxy", r"config\.conf")?,

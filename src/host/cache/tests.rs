@@ -108,14 +108,20 @@ fn inputs_do_not_run_together() {
     assert_ne!(one, Key::of_data("s", 2).text("a", "bc").finish());
 }
 
-#[test]
-fn a_changed_file_has_another_digest() {
-    let (folder, cache) = cache();
-    let path = folder.path().join("big");
+/// A large file that was changed long ago, so that its digest is stored.
+fn old_file(folder: &Path) -> PathBuf {
+    let path = folder.join("big");
     fs::write(&path, vec![1; 1 << 20]).unwrap();
     let old = File::open(&path).unwrap();
     old.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000))
         .unwrap();
+    path
+}
+
+#[test]
+fn a_changed_file_has_another_digest() {
+    let (folder, cache) = cache();
+    let path = old_file(folder.path());
     let first = cache.digest(&path).unwrap();
     assert_eq!(first, cache.digest(&path).unwrap());
     assert_eq!(fs::read_dir(cache.root.join("digests")).unwrap().count(), 1);
@@ -127,11 +133,7 @@ fn a_changed_file_has_another_digest() {
 #[test]
 fn a_file_that_is_not_what_was_stored_of_it_is_not_read() {
     let (folder, cache) = cache();
-    let path = folder.path().join("big");
-    fs::write(&path, vec![1; 1 << 20]).unwrap();
-    let old = File::open(&path).unwrap();
-    old.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000))
-        .unwrap();
+    let path = old_file(folder.path());
     let first = cache.hashed(&path).unwrap();
     let memo = folder.path().join("cache/digests");
     let memo = fs::read_dir(memo).unwrap().next().unwrap().unwrap().path();

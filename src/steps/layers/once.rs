@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use image::paths::FACTORY;
+use image::paths::{FACTORY, VAR_LINKS};
 
 use crate::layer::{Entry, Kind, Layer};
 use crate::recipe::{FileEntry, FileKind, Recipe};
 
-/// Folders of programs that are on the partition of `/var`, and where their links lead. What lies in the other ones (`/home`, `/srv`,
-/// `/var/lib`) is data, which belongs to the node.
-const FOLDERS: [(&str, &str); 2] = [("/opt", "/var/opt"), ("/usr/local", "/var/usrlocal")];
+/// The links into `/var` behind which programs are. What lies behind the other ones (`/home`, `/srv`) is data, which belongs to the node.
+const PROGRAMS: [&str; 2] = ["/opt", "/usr/local"];
 
 /// A warning for each place of the recipe that puts files there, with the place and with what to do instead. `made` are the layers of the
 /// recipe's archives, container images and programs.
@@ -48,8 +47,10 @@ fn of_layers(made: &[Layer]) -> impl Iterator<Item = (&str, &str)> {
 /// The path that a node's user knows, if it is in one of the folders.
 fn on_node(path: &str) -> Option<String> {
     let path = path.strip_prefix(FACTORY).unwrap_or(path);
-    FOLDERS.iter().find_map(|(link, target)| {
-        let rest = [link, target].into_iter();
+    let mut links = VAR_LINKS.iter().filter(|(link, _)| PROGRAMS.contains(link));
+    links.find_map(|(link, target)| {
+        let target = format!("/{}", target.trim_start_matches("../"));
+        let rest = [*link, &target].into_iter();
         let rest = rest.filter_map(|folder| path.strip_prefix(folder));
         let mut rest = rest.filter(|rest| rest.starts_with('/'));
         Some(format!("{link}{}", rest.next()?))
