@@ -85,6 +85,11 @@ fn row(of: &str, minor: u32, name: &str) -> Option<Row> {
         .or_else(|| named().next())
 }
 
+/// Whether Kubernetes 1.`minor` has a feature gate.
+pub(crate) fn has_gate(minor: u32, name: &str) -> bool {
+    rows(GATE).any(|row| row.name == name && row.known.have(minor))
+}
+
 /// A minor version, as it is written of this component: Kubernetes' are of 1, etcd's of 3.
 fn version(of: &str, minor: u32) -> String {
     match of {

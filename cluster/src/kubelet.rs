@@ -4,13 +4,18 @@ use serde_json::Value;
 
 use crate::arguments::{arg, merged};
 use crate::config::Config;
+use crate::flags;
 use crate::host::Host;
 use crate::images;
 use crate::object::Join;
+use crate::release::Version;
 use crate::report::Report;
 use crate::static_pods::File;
 use crate::types::argument;
 use crate::yaml;
+
+/// The gate that lets a kubelet probe anew what ran before it, as all did before 1.35.
+const PROBES_ANEW: &str = "ChangeContainerStatusOnKubeletRestart";
 
 /// The kubelet's configuration and its arguments.
 #[must_use]
@@ -25,6 +30,23 @@ pub fn files(config: &Config, host: &Host) -> Vec<File> {
         ),
         arguments(config, host),
     ]
+}
+
+/// As [`files`], for a kubelet of this version that finds static pods which run before it does.
+///
+/// A kubelet of 1.35 or 1.36 takes each of their containers for started, however long its startup probe would give it, so that the
+/// liveness probe ends an etcd or an API server that needs more than 90 s, and what the kubelet starts in its place is taken for
+/// started too (kubernetes issues 142305 and 141155). With the gate it probes their start, as before. It stays as the
+/// configuration has it, if that names it. Kubelets of nodes without a control plane find no pods, and keep the cluster's words.
+#[must_use]
+pub fn files_beside_pods(config: &Config, host: &Host, kubelet: Option<&Version>) -> Vec<File> {
+    let mut config = config.clone();
+    let has = kubelet.is_some_and(|kubelet| flags::has_gate(kubelet.minor(), PROBES_ANEW));
+    let gates = &config.kubelet.value["featureGates"];
+    if has && gates.get(PROBES_ANEW).is_none() {
+        config.kubelet.value["featureGates"][PROBES_ANEW] = true.into();
+    }
+    files(&config, host)
 }
 
 /// The files that are this node's own: the kubelet's arguments, and [`instance_config`].

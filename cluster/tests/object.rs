@@ -7,6 +7,7 @@ use cluster::host::Host;
 use cluster::kubelet;
 use cluster::metrics_server::{self, Credentials};
 use cluster::object::{Cni, Image, Object, Role, read};
+use cluster::release::Version;
 use cluster::render::render;
 use serde_json::json;
 
@@ -710,6 +711,41 @@ fn a_joined_kubelet_has_the_clusters_configuration_with_what_its_node_needs_and_
     for wrong in ["", "kind: X\n", "- a\n", "a: [\n"] {
         let report = joined(wrong).unwrap_err();
         assert_eq!(report.mistakes.len(), 1, "{wrong}: {report:?}");
+    }
+}
+
+#[test]
+fn a_kubelet_that_finds_pods_gives_them_the_time_of_their_startup_probe() {
+    let gate = "ChangeContainerStatusOnKubeletRestart";
+    let on = format!("featureGates:\n  {gate}: true\n");
+    let files = |object: &Object, kubelet: Option<&str>| {
+        let version = kubelet.map(|text| Version::parse(text).unwrap());
+        kubelet::files_beside_pods(&object.config, &host(), version.as_ref())
+    };
+    let object = taken("");
+    for (kubelet, has) in [
+        (Some("v1.34.9"), false),
+        (Some("v1.35.0"), true),
+        (Some("v1.36.3"), true),
+        // A kubelet does not start with the name of a gate that it does not know.
+        (Some("v1.37.0"), false),
+        (None, false),
+    ] {
+        let found = files(&object, kubelet);
+        assert_eq!(found[0].text.contains(&on), has, "{kubelet:?}");
+        let kubeadms = &kubelet::files(&object.config, &host())[0];
+        assert!(!kubeadms.text.contains(gate));
+    }
+    for (set, expected) in [("false", "false"), ("true", "true")] {
+        let own = taken(&format!(
+            "[kubelet.config]\nfeatureGates = {{ {gate} = {set}, InPlacePodVerticalScaling = true }}\n"
+        ));
+        let text = &files(&own, Some("v1.36.3"))[0].text;
+        assert!(text.contains(&format!("  {gate}: {expected}\n")), "{text}");
+        assert!(
+            text.contains("  InPlacePodVerticalScaling: true\n"),
+            "{text}"
+        );
     }
 }
 

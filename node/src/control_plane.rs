@@ -29,7 +29,7 @@ use sha2::{Digest as _, Sha256};
 use crate::cni;
 use crate::journal::Journal;
 use crate::object::Bootstrap;
-use crate::this_boot;
+use crate::{pinned_kubelet, this_boot};
 
 /// The kubeconfig of a cluster's first moments, below `/etc/kubernetes`.
 const FIRST: &str = "super-admin.conf";
@@ -82,7 +82,7 @@ pub(crate) fn files(
     progress: Progress,
     journal: &mut Journal,
 ) -> Result<()> {
-    let Bootstrap { object, host } = bootstrap;
+    let object = &bootstrap.object;
     let keys = keys(world, object, progress, renewal(progress))?;
     if progress == Progress::Fresh {
         journal.write(world)?;
@@ -93,8 +93,19 @@ pub(crate) fn files(
         journal.write(world)?;
     }
     network(world, object)?;
-    let files = kubelet::files(&object.config, host).into_iter();
-    for File { path, text } in files.chain(kubelet::instance_config(&object.config)) {
+    kubelet_files(world, bootstrap)
+}
+
+/// Writes the kubelet's files, for the kubelet that was chosen last.
+///
+/// # Errors
+/// Names the file.
+pub(crate) fn kubelet_files(world: &World, bootstrap: &Bootstrap) -> Result<()> {
+    let Bootstrap { object, host } = bootstrap;
+    let version = pinned_kubelet::version(world);
+    let files = kubelet::files_beside_pods(&object.config, host, version.as_ref());
+    let instance = kubelet::instance_config(&object.config);
+    for File { path, text } in files.into_iter().chain(instance) {
         write_changed(world, &path, &text, 0o644)?;
     }
     Ok(())
@@ -408,6 +419,10 @@ mod tests {
         }
         prepared(&world).unwrap();
         assert!(files(folder.path()) == before, "a file was written again");
+        // Its pods run before the kubelet, which is of 1.36.
+        let config = fs::read_to_string(world.in_initrd("/var/lib/kubelet/config.yaml")).unwrap();
+        let gate = "  ChangeContainerStatusOnKubeletRestart: true\n";
+        assert!(config.contains(gate), "{config}");
     }
 
     #[test]
@@ -435,6 +450,10 @@ mod tests {
         let before = files(folder.path());
         prepared(&world).unwrap();
         assert!(files(folder.path()) == before, "a file was written again");
+        // Its pods run before the kubelet, which is of 1.36.
+        let config = fs::read_to_string(world.in_initrd("/var/lib/kubelet/config.yaml")).unwrap();
+        let gate = "  ChangeContainerStatusOnKubeletRestart: true\n";
+        assert!(config.contains(gate), "{config}");
         put(&world.in_initrd(CLUSTER), OBJECT);
         prepared(&world).unwrap();
         assert_eq!(given(KUBELET), own);

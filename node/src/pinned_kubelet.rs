@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use cluster::object::{KubeletImage, Object};
+use cluster::release::Version;
 use image::kubelet::{PINNED, PINNED_CURRENT};
 use image::paths::{KUBELET_ROOTFS, RUN_PINNED_KUBELET};
 use linux::atomic_file;
@@ -22,7 +23,7 @@ use linux::mount;
 use linux::world::World;
 use serde::{Deserialize, Serialize};
 
-use crate::console;
+use crate::{console, this_boot};
 use obtain::obtain;
 
 /// How long the image may take to come: the kubelet's start has five minutes in all, of which a worker may wait three for its
@@ -76,6 +77,22 @@ pub(crate) fn choose(world: &World, object: Option<&Object>, patience: Duration)
             KUBELET_ROOTFS.to_owned()
         }
     })
+}
+
+/// The version of the kubelet that was chosen last: the pinned one's, or the image's own.
+pub(crate) fn version(world: &World) -> Option<Version> {
+    let refused = record(world).is_some_and(|record| record.refused.is_some());
+    let current = fs::read_link(world.in_initrd(PINNED).join(PINNED_CURRENT));
+    let text = match current.ok().filter(|_| !refused) {
+        Some(digest) => {
+            let file = format!("{PINNED}/{}.version", digest.display());
+            fs::read_to_string(world.in_initrd(&file)).ok()
+        }
+        None => this_boot::manifest(world)
+            .ok()
+            .and_then(|manifest| Some(manifest.kubernetes?.version)),
+    };
+    Version::parse(text?.trim())
 }
 
 /// Shows the chosen root at the place of the image's own, from where every kubelet's container is started. Started from its folder, the

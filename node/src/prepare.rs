@@ -49,6 +49,10 @@ pub(crate) fn run(world: &World) -> Result<()> {
     let object = bootstrap.as_ref().map(|bootstrap| &bootstrap.object);
     let container = pinned_kubelet::choose(world, object, pinned_kubelet::PATIENCE)?;
     pinned_kubelet::show(world, &container)?;
+    if let Some(control_plane) = bootstrap.as_ref().filter(|node| node.object.join.is_none()) {
+        // It may be another one than the last time.
+        control_plane::kubelet_files(world, control_plane)?;
+    }
     bundle::write(world, KUBELET_ROOTFS)?;
     if bootstrap.is_none() && bundle::has_identity(world) {
         wait_for_clock(world);

@@ -132,7 +132,7 @@ pkill -9 -x kubelet",
 
 /// The kubelet has what was started ahead of it for its own: it started none of it anew in this start of the node, which is the
 /// start of this number.
-fn is_taken_over(node: &Node, number: usize) -> Result<()> {
+pub(crate) fn is_taken_over(node: &Node, number: usize) -> Result<()> {
     for name in ["etcd", "kube-apiserver"] {
         let line = format!("{name}-cp1 is started ahead of the kubelet");
         ensure!(node.log("kubelet").contains(&line), "{}", node.logs());

@@ -17,6 +17,7 @@ mod objects;
 mod pods;
 mod power_cuts;
 mod provider;
+mod slow_start;
 mod upkeep;
 
 use std::process::ExitCode;
@@ -63,6 +64,7 @@ const LONG: &[Test] = tests![
     dual_stack::flannel_carries_both_ip_versions_between_networks,
     objects::what_the_object_has_no_more_goes_and_another_node_goes_on,
     containerd::release_2_serves_pods_and_has_them_again_after_a_power_cut,
+    slow_start::an_api_server_ahead_of_the_kubelet_has_the_time_of_its_startup_probe,
     provider::its_files_bring_nodes_up_without_kubeadm,
     metrics_server::says_what_nodes_and_pods_use_until_the_object_has_it_no_more,
 ];

@@ -177,6 +177,7 @@ impl Node {
         let console = fs::read_to_string(self.world.dev.join("console")).unwrap();
         let reason = record(&self.world).unwrap().refused.unwrap();
         assert!(console.contains(&reason), "{console}");
+        assert_eq!(version(&self.world), Version::parse("v1.36.3"));
         reason
     }
 
@@ -268,6 +269,7 @@ fn a_pinned_container_is_fetched_once_and_found_without_its_registry_later() {
         Path::new(&pinned)
     );
     assert_eq!(record(&node.world).unwrap().refused, None);
+    assert_eq!(version(&node.world), Version::parse("v1.35.2"));
 
     shelf.lock().unwrap().clear();
     let before = asked.lock().unwrap().len();
@@ -277,6 +279,7 @@ fn a_pinned_container_is_fetched_once_and_found_without_its_registry_later() {
     assert_eq!(choose(&node.world, None, SHORT).unwrap(), KUBELET_ROOTFS);
     assert_eq!(node.names(), [""; 0]);
     assert_eq!(record(&node.world), None);
+    assert_eq!(version(&node.world), Version::parse("v1.36.3"));
 }
 
 #[test]
@@ -434,7 +437,11 @@ fn a_pinned_kubelet_has_three_starts_until_it_is_ready() {
 fn a_root_that_cannot_be_shown_is_named_and_the_images_own_is_started() {
     let node = node("r.example", &"0".repeat(64));
     put(&node.world.proc.join("self/mountinfo"), "");
+    put(&node.folder().join("absent.version"), "v1.35.2\n");
+    symlink("absent", node.folder().join(PINNED_CURRENT)).unwrap();
+    assert_eq!(version(&node.world), Version::parse("v1.35.2"));
     show(&node.world, &format!("{PINNED}/absent")).unwrap();
+    assert_eq!(version(&node.world), Version::parse("v1.36.3"));
     let reason = record(&node.world).unwrap().refused.unwrap();
     assert!(reason.starts_with("binding "), "{reason}");
     let console = fs::read_to_string(node.world.dev.join("console")).unwrap();

@@ -56,13 +56,21 @@ condition='{.items[0].status.conditions[?(@.type=="Ready")].'
 until [[ $(kubectl get nodes -o jsonpath="${condition}status}/${condition}lastHeartbeatTime}") == "True/$(date -u +%Y)"* ]]; do sleep 2; done
 "#;
 /// How many static pods were started ahead of the kubelet, and how often etcd and the API server were started on a first boot: with
-/// systemd's control groups the kubelet ends what is not in the group that it expects.
+/// systemd's control groups the kubelet ends what is not in the group that it expects. Of one that was started again the last words
+/// are printed too.
 const TAKEN_OVER: &str = r#"
 journalctl -b -o cat -u kubelet | grep -c 'is started ahead of the kubelet'
 for name in etcd kube-apiserver; do
-  ctr -n k8s.io containers ls -q "labels.\"io.kubernetes.container.name\"==$name" | wc -l
+  started=$(ctr -n k8s.io containers ls -q "labels.\"io.kubernetes.container.name\"==$name" | wc -l)
+  echo "$started"
+  ((started < 2)) || tail -n 40 /var/log/pods/*/"$name"/0.log
 done
 "#;
+/// The last words of the bring-up, and of each start of the API server.
+const LAST_WORDS: &str = "
+journalctl -b --no-pager -o cat -u slipway-cluster.service | tail -n 20
+tail -n 25 /var/log/pods/*/kube-apiserver/*.log
+";
 /// The recipe of the image with etcd 3.6.
 const ETCD_36: &str = "qemu-tests/etcd36";
 /// Prints the minor version of the etcd that runs, and of its cluster once it has it: the data is then of that version.
@@ -299,8 +307,7 @@ pub(crate) fn wait_ready(running: &Running) -> Result<()> {
             return Ok(());
         }
         if Instant::now() >= end {
-            let journal = "journalctl -b --no-pager -o cat -u slipway-cluster.service | tail -n 20";
-            let said = running.ask(journal)?.output;
+            let said = running.ask(LAST_WORDS)?.output;
             ensure!(false, "the node is not Ready, its unit is {unit}:\n{said}");
         }
         std::thread::sleep(Duration::from_secs(1));

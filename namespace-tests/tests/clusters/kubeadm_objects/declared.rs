@@ -68,6 +68,10 @@ pub(super) const DECLARED: &[Declared] = &[
         "a pod whose kubeconfig is made anew starts anew",
     ),
     row(
+        "file /var/lib/kubelet/config.yaml featureGates ChangeContainerStatusOnKubeletRestart",
+        "a pod that ran ahead of the kubelet has the time of its startup probe",
+    ),
+    row(
         "file /etc/kubernetes/manifests/* metadata uid",
         "a pod that ran ahead of the kubelet is the one that it finds",
     ),
