@@ -85,6 +85,11 @@ fn row(of: &str, minor: u32, name: &str) -> Option<Row> {
         .or_else(|| named().next())
 }
 
+/// Whether a component has a flag.
+pub(crate) fn has_flag(component: &str, minor: u32, name: &str) -> bool {
+    row(component, minor, name).is_some_and(|row| row.known.have(minor))
+}
+
 /// Whether Kubernetes 1.`minor` has a feature gate.
 pub(crate) fn has_gate(minor: u32, name: &str) -> bool {
     rows(GATE).any(|row| row.name == name && row.known.have(minor))

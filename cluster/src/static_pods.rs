@@ -5,6 +5,8 @@ mod controller_manager;
 mod etcd;
 mod scheduler;
 
+pub use api_server::ends_soon;
+
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};

@@ -131,6 +131,7 @@ pub(crate) fn manifests(world: &World, bootstrap: &Bootstrap, journal: &Journal)
     let member = journal.member.as_ref();
     let mut config = bootstrap.object.config.clone();
     config.etcd_members = member.map(|member| member.initial_cluster.clone());
+    static_pods::ends_soon(&mut config);
     for (pod, kubeconfig) in READ_ONCE {
         if let Ok(text) = fs::read(world.in_initrd(kubeconfig)) {
             let hash = hexadecimal(&text);
@@ -423,6 +424,29 @@ mod tests {
         let config = fs::read_to_string(world.in_initrd("/var/lib/kubelet/config.yaml")).unwrap();
         let gate = "  ChangeContainerStatusOnKubeletRestart: true\n";
         assert!(config.contains(gate), "{config}");
+    }
+
+    #[test]
+    fn the_api_server_ends_soon_unless_the_object_has_it_otherwise() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path(), OBJECT);
+        let manifest = world.in_initrd("/etc/kubernetes/manifests/kube-apiserver.yaml");
+        for (more, expected) in [
+            ("", ["true"].as_slice()),
+            (
+                "[api-server]\nargs = { shutdown-send-retry-after = false }\n",
+                &["false"],
+            ),
+        ] {
+            put(&world.in_initrd(CLUSTER), &format!("{OBJECT}{more}"));
+            prepared(&world).unwrap();
+            let text = fs::read_to_string(&manifest).unwrap();
+            let lines = text.lines();
+            let found: Vec<&str> = lines
+                .filter_map(|line| line.trim().strip_prefix("- --shutdown-send-retry-after="))
+                .collect();
+            assert_eq!(found, expected, "{text}");
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::{Pod, command, environment};
 use crate::address;
 use crate::arguments::{arg, merged};
 use crate::config::{Arg, Config};
+use crate::flags;
 use crate::host::Host;
 use crate::images;
 use crate::probes::Target;
@@ -23,6 +24,22 @@ const MODES: [&str; 6] = [
     "AlwaysAllow",
     "AlwaysDeny",
 ];
+
+/// The argument with which the server ends once the requests that it has are answered.
+const RETRY_AFTER: &str = "shutdown-send-retry-after";
+
+/// Lets the API server end in seconds. By kubeadm's arguments it waits a minute for watches, which end by themselves only when it is gone:
+/// 70 s from the signal to its end beside a kubelet and the controllers, 5 s with this argument. New requests are told when to come
+/// again meanwhile (`GenericAPIServer.ShutdownSendRetryAfter`). What the configuration says of it stays.
+pub fn ends_soon(config: &mut Config) {
+    let minor = config.kubernetes.minor();
+    let arguments = &mut config.cluster.api_server.extra_args;
+    if flags::has_flag("kube-apiserver", minor, RETRY_AFTER)
+        && argument(arguments, RETRY_AFTER).is_none()
+    {
+        arguments.push(arg(RETRY_AFTER, "true"));
+    }
+}
 
 pub(super) fn pod(config: &Config, host: &Host) -> Pod {
     let endpoint = &config.init.local_api_endpoint;

@@ -1,6 +1,6 @@
 //! A control plane of one node.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use namespace_tests::lab::Lab;
@@ -10,6 +10,9 @@ use namespace_tests::node::Node;
 pub(crate) const READY: Duration = Duration::from_secs(90);
 /// How long pods may take.
 pub(crate) const PODS: Duration = Duration::from_secs(120);
+
+/// How long the API server may take to its end: it waits a minute by kubeadm's arguments.
+const SOON: Duration = Duration::from_secs(25);
 
 /// One node that takes pods.
 pub(crate) const OBJECT: &str = "name = \"lab\"\nstart-timeout = \"10m\"\ntokens = [\"abcdef.0123456789abcdef\"]\n[node]\ntaints = []\n";
@@ -104,7 +107,22 @@ pub(crate) fn a_node_serves_pods_and_has_them_again_after_a_power_cut(lab: &mut 
         asked.trim() != "0",
         "etcd has held no election that it was asked for"
     );
-    serves(&node)
+    serves(&node)?;
+    the_api_server_ends_soon(&node)
+}
+
+/// Asked to end, the API server waits for no watch: a reboot would last until the kubelet or systemd kills it.
+fn the_api_server_ends_soon(node: &Node) -> Result<()> {
+    let end = "server=$(pgrep -x kube-apiserver); kill $server; while [ -d /proc/$server ]; do sleep 0.1; done";
+    let begin = Instant::now();
+    node.run_within(end, PODS)?;
+    let took = begin.elapsed();
+    ensure!(
+        took < SOON,
+        "the API server took {took:.1?} to its end:\n{}",
+        node.logs()
+    );
+    Ok(())
 }
 
 /// The object gets other arguments of etcd and the API server, and the kubelet is started anew: the pods of before are ended, and the

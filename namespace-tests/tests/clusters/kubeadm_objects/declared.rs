@@ -72,6 +72,10 @@ pub(super) const DECLARED: &[Declared] = &[
         "a pod that ran ahead of the kubelet has the time of its startup probe",
     ),
     row(
+        "* spec containers kube-apiserver command --shutdown-send-retry-after*",
+        "the API server ends in seconds and not in a minute",
+    ),
+    row(
         "file /etc/kubernetes/manifests/* metadata uid",
         "a pod that ran ahead of the kubelet is the one that it finds",
     ),
