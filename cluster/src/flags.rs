@@ -21,7 +21,7 @@ mod tests;
 
 const TABLE: &str = include_str!("flags.tsv");
 /// The first word of a gate's row.
-const GATE: &str = "gate";
+pub(crate) const GATE: &str = "gate";
 /// The first word of the row of a gate of etcd's.
 const ETCD_GATE: &str = "etcd-gate";
 /// The component whose deprecated flags are refused: each has a field of its configuration.
@@ -85,14 +85,9 @@ fn row(of: &str, minor: u32, name: &str) -> Option<Row> {
         .or_else(|| named().next())
 }
 
-/// Whether a component has a flag.
-pub(crate) fn has_flag(component: &str, minor: u32, name: &str) -> bool {
-    row(component, minor, name).is_some_and(|row| row.known.have(minor))
-}
-
-/// Whether Kubernetes 1.`minor` has a feature gate.
-pub(crate) fn has_gate(minor: u32, name: &str) -> bool {
-    rows(GATE).any(|row| row.name == name && row.known.have(minor))
+/// Whether a component has a flag in this minor version, or Kubernetes a feature gate ([`GATE`]).
+pub(crate) fn has(of: &str, minor: u32, name: &str) -> bool {
+    row(of, minor, name).is_some_and(|row| row.known.have(minor))
 }
 
 /// A minor version, as it is written of this component: Kubernetes' are of 1, etcd's of 3.

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::arguments::{arg, merged};
 use crate::config::Config;
-use crate::flags;
+use crate::flags::{self, GATE};
 use crate::host::Host;
 use crate::images;
 use crate::object::Join;
@@ -41,7 +41,7 @@ pub fn files(config: &Config, host: &Host) -> Vec<File> {
 #[must_use]
 pub fn files_beside_pods(config: &Config, host: &Host, kubelet: Option<&Version>) -> Vec<File> {
     let mut config = config.clone();
-    let has = kubelet.is_some_and(|kubelet| flags::has_gate(kubelet.minor(), PROBES_ANEW));
+    let has = kubelet.is_some_and(|kubelet| flags::has(GATE, kubelet.minor(), PROBES_ANEW));
     let gates = &config.kubelet.value["featureGates"];
     if has && gates.get(PROBES_ANEW).is_none() {
         config.kubelet.value["featureGates"][PROBES_ANEW] = true.into();

@@ -47,11 +47,15 @@ pub(crate) fn run(world: &World) -> Result<()> {
     }
     shutdown_limit::follow(world)?;
     let object = bootstrap.as_ref().map(|bootstrap| &bootstrap.object);
+    let before = pinned_kubelet::version(world);
     let container = pinned_kubelet::choose(world, object, pinned_kubelet::PATIENCE)?;
     pinned_kubelet::show(world, &container)?;
-    if let Some(control_plane) = bootstrap.as_ref().filter(|node| node.object.join.is_none()) {
-        // It may be another one than the last time.
-        control_plane::kubelet_files(world, control_plane)?;
+    // Its configuration above was for the kubelet of the last start.
+    if let Some(bootstrap) = &bootstrap
+        && bootstrap.object.join.is_none()
+        && pinned_kubelet::version(world) != before
+    {
+        control_plane::kubelet_files(world, bootstrap)?;
     }
     bundle::write(world, KUBELET_ROOTFS)?;
     if bootstrap.is_none() && bundle::has_identity(world) {

@@ -28,13 +28,14 @@ const MODES: [&str; 6] = [
 /// The argument with which the server ends once the requests that it has are answered.
 const RETRY_AFTER: &str = "shutdown-send-retry-after";
 
-/// Lets the API server end in seconds. By kubeadm's arguments it waits a minute for watches, which end by themselves only when it is gone:
-/// 70 s from the signal to its end beside a kubelet and the controllers, 5 s with this argument. New requests are told when to come
-/// again meanwhile (`GenericAPIServer.ShutdownSendRetryAfter`). What the configuration says of it stays.
+/// Makes the API server end within seconds of the signal to do so. With kubeadm's arguments it waits one minute for open watches, which
+/// clients close only when the server is gone: 70 s were measured with a kubelet and the controllers connected, 5 s with this argument. A
+/// request that comes during the shutdown is answered with a time to repeat it (`GenericAPIServer.ShutdownSendRetryAfter`). A value in the
+/// configuration is kept.
 pub fn ends_soon(config: &mut Config) {
     let minor = config.kubernetes.minor();
     let arguments = &mut config.cluster.api_server.extra_args;
-    if flags::has_flag("kube-apiserver", minor, RETRY_AFTER)
+    if flags::has("kube-apiserver", minor, RETRY_AFTER)
         && argument(arguments, RETRY_AFTER).is_none()
     {
         arguments.push(arg(RETRY_AFTER, "true"));

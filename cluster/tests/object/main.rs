@@ -1,0 +1,7 @@
+//! Cluster objects: what they come to, and what is wrong with them.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod addons;
+mod fields;
+mod joins;
+mod samples;
