@@ -137,11 +137,12 @@ fn wait_for_clock(world: &World) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::os::unix::fs::symlink;
     use std::path::PathBuf;
 
     use super::*;
     use crate::samples::{machine, put};
-    use image::kubelet::KUBECONFIG;
+    use image::kubelet::{JOINED_CONFIG, KUBECONFIG, PINNED, PINNED_CURRENT};
     use image::paths::HOSTNAME;
     use linux::world::Clock;
 
@@ -177,6 +178,22 @@ mod tests {
             assert!(error.contains(expected), "{error}");
             assert_eq!(content(folder.path()), before);
         }
+    }
+
+    /// A kubelet does not start with the name of a gate that it does not know, and one that knows it needs it.
+    #[test]
+    fn the_configuration_is_that_of_the_kubelet_that_is_chosen_now() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path(), OBJECT);
+        // The last start's was pinned, and the object pins none any more: it is the image's, of 1.36.
+        let pinned = world.in_initrd(PINNED);
+        put(&pinned.join("a1.version"), "v1.34.9\n");
+        symlink("a1", pinned.join(PINNED_CURRENT)).unwrap();
+        run(&world).unwrap();
+        assert!(!pinned.join(PINNED_CURRENT).exists());
+        let config = fs::read_to_string(world.in_initrd(JOINED_CONFIG)).unwrap();
+        let gate = "  ChangeContainerStatusOnKubeletRestart: true\n";
+        assert!(config.contains(gate), "{config}");
     }
 
     /// kubeadm and the kubelet do so too.
