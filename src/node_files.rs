@@ -44,6 +44,9 @@ const FIXED: &[&str] = &[PRESET, UPDATED, MTAB];
 /// Units below `/usr`.
 const UNITS: &str = "/usr/lib/systemd/system";
 
+/// What the names of all scopes of containers begin with (systemd.unit(5): a drop-in for such a prefix is for each of them).
+const CONTAINERS: &str = "cri-containerd-.scope";
+
 /// What decides which files the node has.
 #[derive(Clone, Copy, Debug)]
 pub struct Features {
@@ -143,15 +146,10 @@ pub fn entries(features: Features, contents: Contents<'_>) -> Vec<Entry> {
                 0o644,
                 include_str!("node_files/podruntime.slice"),
             ),
-            Entry::directory("/usr/lib/systemd/logind.conf.d", 0o755),
-            Entry::file(
-                "/usr/lib/systemd/logind.conf.d/50-slipway.conf",
-                0o644,
-                logind(),
-            ),
             Entry::file(CONFIG, 0o644, kubelet()),
             Entry::directory("/usr/lib/systemd/system/timers.target.wants", 0o755),
         ]);
+        entries.extend(shutdown());
         entries.extend(timed());
         entries.extend(enabled());
         if features.etcd {
@@ -238,6 +236,28 @@ fn kubelet() -> String {
         .replace("@UNIT@", UNIT)
         .replace("@GRACE@", &SHUTDOWN_GRACE_SECONDS.to_string())
         .replace("@CRITICAL@", &SHUTDOWN_CRITICAL_SECONDS.to_string())
+}
+
+/// How long a shutdown waits for pods, by either way.
+fn shutdown() -> [Entry; 4] {
+    let scopes_folder = format!("/usr/lib/systemd/system/{CONTAINERS}.d");
+    let scopes_file = format!("{scopes_folder}/50-slipway.conf");
+    [
+        Entry::directory(scopes_folder, 0o755),
+        Entry::file(scopes_file, 0o644, scopes()),
+        Entry::directory("/usr/lib/systemd/logind.conf.d", 0o755),
+        Entry::file(
+            "/usr/lib/systemd/logind.conf.d/50-slipway.conf",
+            0o644,
+            logind(),
+        ),
+    ]
+}
+
+/// How long systemd waits for a container that it stops itself.
+fn scopes() -> String {
+    include_str!("node_files/scopes.conf")
+        .replace("@GRACE@", &SHUTDOWN_CRITICAL_SECONDS.to_string())
 }
 
 /// How long logind lets the kubelet hold up a shutdown.
@@ -334,6 +354,8 @@ mod tests {
             found.unwrap().parse::<u64>().unwrap()
         };
         assert!(limit >= seconds("shutdownGracePeriod"));
-        assert!(seconds("shutdownGracePeriod") > seconds("shutdownGracePeriodCriticalPods"));
+        let critical = seconds("shutdownGracePeriodCriticalPods");
+        assert!(seconds("shutdownGracePeriod") > critical);
+        assert!(scopes().ends_with(&format!("[Scope]\nTimeoutStopSec={critical}s\n")));
     }
 }
