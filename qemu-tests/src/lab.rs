@@ -17,7 +17,7 @@ use slipway::vm::agent::{PORT, Secret, Start};
 use slipway::vm::channel::Channel;
 use slipway::vm::disks::Node;
 use slipway::vm::machine::disk::{Bus, Disk};
-use slipway::vm::machine::{Accel, Machine, OnReset};
+use slipway::vm::machine::{Accel, Machine, OnReset, files};
 use slipway::vm::process::Vm;
 use slipway::vm::run::{self, Image, Options};
 
@@ -171,6 +171,14 @@ impl Lab {
     #[must_use]
     pub fn consoles(&self) -> Vec<String> {
         self.consoles.iter().map(Channel::text).collect()
+    }
+
+    /// What QEMU said of itself in the machines of the current promise.
+    pub(crate) fn complaints(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.scratch.path()).into_iter().flatten();
+        entries
+            .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join(files::STDERR)).ok())
+            .collect()
     }
 
     /// Drops the shared node after a failed promise, which may have left it in any condition.

@@ -17,6 +17,19 @@ fn only_a_timer_lost_before_the_init_is_the_emulators() {
 }
 
 #[test]
+fn an_assertion_of_qemus_translation_is_the_emulators_and_no_other_word_of_it() {
+    let said = |text: &str| emulators_fault(&[], &[String::new(), text.to_owned()]);
+    let assertion = "qemu-system-x86_64: system/physmem.c:2671: iotlb_to_section: Assertion `section_index < d->map.sections_nb' failed.";
+    assert!(said(assertion).is_some());
+    assert!(
+        said("qemu-system-x86_64: Could not open 'disk.raw': No such file or directory").is_none()
+    );
+    assert!(
+        said("qemu-system-x86_64: hw/core/qdev.c:1: realize: Assertion `bus' failed.").is_none()
+    );
+}
+
+#[test]
 fn promises_are_chosen_as_libtest_chooses_tests() {
     assert!(parse("").selects("boot::one"));
     assert!(parse("--nocapture boot").selects("boot::one"));
