@@ -63,11 +63,13 @@ pub mod farm;
 pub mod doctor;
 pub mod pipeline;
 
+// Statics: a constant of 6 MB is in the metadata and in each part of the compilation that names it.
+
 /// `slipway-init`, built by the build script and embedded in this program, like the two others.
-pub const INIT_PROGRAM: &[u8] = include_bytes!(env!("SLIPWAY_INITRD_PROGRAM"));
+pub static INIT_PROGRAM: &[u8] = include_bytes!(env!("SLIPWAY_INITRD_PROGRAM"));
 
 /// `slipway-node`, which units of the node run after the handoff.
-pub const NODE_PROGRAM: &[u8] = include_bytes!(env!("SLIPWAY_NODE_PROGRAM"));
+pub static NODE_PROGRAM: &[u8] = include_bytes!(env!("SLIPWAY_NODE_PROGRAM"));
 
 /// `ignition`, for initrds of other systems.
-pub const IGNITION_PROGRAM: &[u8] = include_bytes!(env!("SLIPWAY_DROPIN_PROGRAM"));
+pub static IGNITION_PROGRAM: &[u8] = include_bytes!(env!("SLIPWAY_DROPIN_PROGRAM"));

@@ -10,7 +10,7 @@ use super::Component;
 /// A line each: package of this project, crate, version, SHA-256 of the crate's archive.
 const LIST: &str = include_str!(concat!(env!("OUT_DIR"), "/crates.txt"));
 /// The programs of an image, and the packages of this project that they are of.
-const PROGRAMS: [(&str, &str, &[u8]); 2] = [
+static PROGRAMS: [(&str, &str, &[u8]); 2] = [
     ("slipway-init", "initrd", crate::INIT_PROGRAM),
     ("slipway-node", "node", crate::NODE_PROGRAM),
 ];
@@ -27,7 +27,7 @@ pub(super) fn programs() -> impl Iterator<Item = Component> {
             of.push(component(name, version, sha256));
         }
     }
-    PROGRAMS.into_iter().map(move |(name, package, program)| {
+    PROGRAMS.iter().map(move |&(name, package, program)| {
         let version = env!("CARGO_PKG_VERSION");
         let purl = format!("pkg:generic/{name}@{version}");
         let sha256 = HEXLOWER.encode(&Sha256::digest(program));
