@@ -137,7 +137,7 @@ fn build(glibc: &str) -> PathBuf {
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("CARGO_TARGET_DIR")
-        .env("RUSTFLAGS", flags(&target, &root, glibc))
+        .env("RUSTFLAGS", flags(&target, &root, &folder, glibc))
         .status()
         .expect("cargo starts");
     assert!(
@@ -153,7 +153,7 @@ fn build(glibc: &str) -> PathBuf {
 /// compiler, since a flag's text is part of each crate's hash. The folders of this machine have other names in messages of
 /// panics, so that the same sources are the same image wherever they were compiled. The version of the C library, which no
 /// crate reads, makes Cargo link anew when the host's changes: it does not look at that archive.
-fn flags(target: &str, root: &Path, glibc: &str) -> String {
+fn flags(target: &str, root: &Path, compiled: &Path, glibc: &str) -> String {
     let mut flags = "-C target-feature=+crt-static -C relocation-model=static -C link-arg=-Wl,--no-eh-frame-hdr".to_owned();
     if target == "x86_64-unknown-linux-gnu" {
         flags += " -C link-arg=-Wl,--icf=all -C link-arg=-Wl,-T,build/no-unwinding.ld";
@@ -163,7 +163,13 @@ fn flags(target: &str, root: &Path, glibc: &str) -> String {
     }
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
-    for (from, to) in [(Some(root.to_owned()), "/slipway"), (home, "/crates")] {
+    let folders = [
+        (Some(root.to_owned()), "/slipway"),
+        // What build scripts generate is there, which need not be below the sources.
+        (Some(compiled.to_owned()), "/slipway/target/init"),
+        (home, "/crates"),
+    ];
+    for (from, to) in folders {
         if let Some(from) = from {
             flags += &format!(" --remap-path-prefix={}={to}", from.display());
         }
