@@ -6,14 +6,19 @@ use std::fmt::Write as _;
 use data_encoding::HEXLOWER;
 use pgp::composed::{
     ArmorOptions, CleartextSignedMessage, DetachedSignature, KeyType, SecretKeyParamsBuilder,
-    SignedSecretKey,
+    SignedSecretKey, SubpacketConfig,
 };
 use pgp::crypto::hash::HashAlgorithm;
-use pgp::types::Password;
+use pgp::packet::{SignatureConfig, SignatureType, Subpacket, SubpacketData};
+use pgp::types::{KeyDetails as _, Password, Timestamp};
 use sha2::Digest as _;
 
 /// Paths with their leading slash, and contents.
 pub(crate) type Served = HashMap<String, Vec<u8>>;
+
+/// When keys and signatures are made, in seconds since 1970: 20 November 2026, 02:11:10 UTC, as lists say of themselves. What
+/// reads them may have another clock, also an earlier one than this machine's.
+pub(crate) const MADE: u32 = 1_795_140_670;
 
 /// A key that signs archives.
 pub(crate) struct Signer(SignedSecretKey);
@@ -24,6 +29,7 @@ impl Signer {
             .key_type(KeyType::Ed25519Legacy)
             .can_certify(true)
             .can_sign(true)
+            .created_at(Timestamp::from_secs(MADE))
             .primary_user_id("Test archive".to_owned())
             .build()
             .unwrap();
@@ -48,7 +54,10 @@ impl Signer {
     /// A text with its signature.
     pub(crate) fn clearsigned(&self, text: &str) -> Vec<u8> {
         let key = &self.0.primary_key;
-        let signed = CleartextSignedMessage::sign(rand::rngs::OsRng, text, key, &Password::empty());
+        let mut config =
+            SignatureConfig::from_key(rand::rngs::OsRng, key, SignatureType::Text).unwrap();
+        config.hashed_subpackets = self.subpackets();
+        let signed = CleartextSignedMessage::new(text, config, key, &Password::empty());
         let signed = signed
             .unwrap()
             .to_armored_string(ArmorOptions::default())
@@ -58,17 +67,31 @@ impl Signer {
 
     /// A signature apart from its text.
     pub(crate) fn signature(&self, text: &str) -> Vec<u8> {
-        let signature = DetachedSignature::sign_binary_data(
+        let signature = DetachedSignature::sign_binary_data_with_subpackets(
             rand::rngs::OsRng,
             &self.0.primary_key,
             &Password::empty(),
             HashAlgorithm::Sha256,
             text.as_bytes(),
+            SubpacketConfig::UserDefined {
+                hashed: self.subpackets(),
+                unhashed: Vec::new(),
+            },
         );
         signature
             .unwrap()
             .to_armored_bytes(ArmorOptions::default())
             .unwrap()
+    }
+
+    /// What a signature says of itself: its time and its key.
+    fn subpackets(&self) -> Vec<Subpacket> {
+        [
+            SubpacketData::SignatureCreationTime(Timestamp::from_secs(MADE)),
+            SubpacketData::IssuerFingerprint(self.0.primary_key.fingerprint()),
+        ]
+        .map(|data| Subpacket::regular(data).unwrap())
+        .into()
     }
 }
 

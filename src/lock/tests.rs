@@ -105,7 +105,7 @@ impl Bench {
     fn recipe(&self, packages: &str, archive: &str) -> Recipe {
         let url = &self.debian.url;
         let mut text = format!(
-            "{RECIPE}[debian]\npackages = [{packages}]\nmirror = '{url}/debian'\nsecurity-mirror = '{url}/security'\n"
+            "{RECIPE}[debian]\npackages = [{packages}]\nmax-age = 36500\nmirror = '{url}/debian'\nsecurity-mirror = '{url}/security'\n"
         );
         if !archive.is_empty() {
             text += &format!(

@@ -313,8 +313,7 @@ fn an_archive_past_its_validity_is_refused() {
 fn a_list_that_does_not_end_has_the_recipes_age() {
     let signer = Signer::new();
     let archive = archive(&signer, &SUITE);
-    // 20 November 2026, 02:11:10, as in the list.
-    let (made, day) = (1_795_140_670_u64, 24 * 3600_u64);
+    let (made, day) = (u64::from(vendor::MADE), 24 * 3600_u64);
     let served = |fields| {
         let suite = vendor::Suite { fields, ..SUITE };
         Loopback::serve(suite.serve(&signer, &items()))
