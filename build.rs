@@ -137,7 +137,7 @@ fn build(glibc: &str) -> PathBuf {
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("CARGO_TARGET_DIR")
-        .env("RUSTFLAGS", flags(&target, &root, &folder, glibc))
+        .env("RUSTFLAGS", flags(&target, &folder, glibc))
         .status()
         .expect("cargo starts");
     assert!(
@@ -151,9 +151,11 @@ fn build(glibc: &str) -> PathBuf {
 /// and nothing unwinds. Where Rust's linker is LLVM's, equal functions are there once, which saves a hundredth, and the
 /// tables themselves are dropped, which saves a tenth; the script's path is relative to the workspace, where Cargo runs the
 /// compiler, since a flag's text is part of each crate's hash. The folders of this machine have other names in messages of
-/// panics, so that the same sources are the same image wherever they were compiled. The version of the C library, which no
+/// panics, so that the same sources are the same image wherever they were compiled; not that of the sources, which Cargo
+/// names by paths relative to it, so that a second clone with the same target folder compiles no crate of a registry again.
+/// The version of the C library, which no
 /// crate reads, makes Cargo link anew when the host's changes: it does not look at that archive.
-fn flags(target: &str, root: &Path, compiled: &Path, glibc: &str) -> String {
+fn flags(target: &str, compiled: &Path, glibc: &str) -> String {
     let mut flags = "-C target-feature=+crt-static -C relocation-model=static -C link-arg=-Wl,--no-eh-frame-hdr".to_owned();
     if target == "x86_64-unknown-linux-gnu" {
         flags += " -C link-arg=-Wl,--icf=all -C link-arg=-Wl,-T,build/no-unwinding.ld";
@@ -164,8 +166,7 @@ fn flags(target: &str, root: &Path, compiled: &Path, glibc: &str) -> String {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
     let folders = [
-        (Some(root.to_owned()), "/slipway"),
-        // What build scripts generate is there, which need not be below the sources.
+        // What build scripts generate is there.
         (Some(compiled.to_owned()), "/slipway/target/init"),
         (home, "/crates"),
     ];
