@@ -75,6 +75,9 @@ pub static NODE_PROGRAM: &[u8] = include_bytes!(env!("SLIPWAY_NODE_PROGRAM"));
 pub static IGNITION_PROGRAM: &[u8] = include_bytes!(env!("SLIPWAY_DROPIN_PROGRAM"));
 
 #[cfg(test)]
+mod another_day;
+
+#[cfg(test)]
 mod tests {
     use std::path::Path;
 
