@@ -10,9 +10,9 @@ pub(crate) use instead::{instead, refusal};
 
 use image::kubelet::{
     ADMIN_KUBECONFIG, BALANCER_COMMAND, BALANCER_UNIT, CERTS_COMMAND, CERTS_TIMER, CERTS_UNIT,
-    CLUSTER_UNIT, CONFIG, CREDENTIAL_PROVIDER_PROGRAMS, ELECTION_COMMAND, ELECTION_UNIT,
-    ETCD_IMAGE, ETCD_POD, FOLDERS, INIT_UNITS, KUBECONFIG, PAUSE_IMAGE, REQUESTS_COMMAND,
-    REQUESTS_UNIT, ROUTES_COMMAND, ROUTES_UNIT, RUN_LOGIN_LIMIT, RUNTIME_SOCKET,
+    CLUSTER_UNIT, CONFIG, CONTAINER_SCOPES, CREDENTIAL_PROVIDER_PROGRAMS, ELECTION_COMMAND,
+    ELECTION_UNIT, ETCD_IMAGE, ETCD_POD, FOLDERS, INIT_UNITS, KUBECONFIG, PAUSE_IMAGE,
+    REQUESTS_COMMAND, REQUESTS_UNIT, ROUTES_COMMAND, ROUTES_UNIT, RUN_LOGIN_LIMIT, RUNTIME_SOCKET,
     SHUTDOWN_CRITICAL_SECONDS, SHUTDOWN_GRACE_SECONDS, STATIC_PODS, UNIT,
 };
 use image::paths::{
@@ -43,9 +43,6 @@ pub const MTAB: &str = "/etc/mtab";
 const FIXED: &[&str] = &[PRESET, UPDATED, MTAB];
 /// Units below `/usr`.
 const UNITS: &str = "/usr/lib/systemd/system";
-
-/// What the names of all scopes of containers begin with (systemd.unit(5): a drop-in for such a prefix is for each of them).
-const CONTAINERS: &str = "cri-containerd-.scope";
 
 /// What decides which files the node has.
 #[derive(Clone, Copy, Debug)]
@@ -109,17 +106,9 @@ pub fn entries(features: Features, contents: Contents<'_>) -> Vec<Entry> {
             "/dev/null",
         ),
         // Here for each recipe, and enabled by those that want it.
-        Entry::file(
-            format!("/usr/lib/systemd/system/{CONSOLE_UNIT}"),
-            0o644,
-            console(),
-        ),
+        Entry::file(format!("{UNITS}/{CONSOLE_UNIT}"), 0o644, console()),
         // Started by units of a config that require it, as those of Cluster API's templates do.
-        Entry::file(
-            format!("/usr/lib/systemd/system/{METADATA_UNIT}"),
-            0o644,
-            metadata(),
-        ),
+        Entry::file(format!("{UNITS}/{METADATA_UNIT}"), 0o644, metadata()),
     ];
     if features.kubernetes {
         let etc = FOLDERS.iter().filter(|(path, _)| path.starts_with("/etc/"));
@@ -135,19 +124,19 @@ pub fn entries(features: Features, contents: Contents<'_>) -> Vec<Entry> {
             Entry::directory("/etc/cni", 0o755),
             Entry::directory("/etc/containerd", 0o755),
             Entry::file(CONTAINERD, 0o644, containerd()),
-            Entry::directory("/usr/lib/systemd/system/containerd.service.d", 0o755),
+            Entry::directory(format!("{UNITS}/containerd.service.d"), 0o755),
             Entry::file(
-                "/usr/lib/systemd/system/containerd.service.d/50-slipway.conf",
+                format!("{UNITS}/containerd.service.d/50-slipway.conf"),
                 0o644,
                 include_str!("node_files/containerd.conf"),
             ),
             Entry::file(
-                "/usr/lib/systemd/system/podruntime.slice",
+                format!("{UNITS}/podruntime.slice"),
                 0o644,
                 include_str!("node_files/podruntime.slice"),
             ),
             Entry::file(CONFIG, 0o644, kubelet()),
-            Entry::directory("/usr/lib/systemd/system/timers.target.wants", 0o755),
+            Entry::directory(format!("{UNITS}/timers.target.wants"), 0o755),
         ]);
         entries.extend(shutdown());
         entries.extend(timed());
@@ -166,7 +155,7 @@ pub fn entries(features: Features, contents: Contents<'_>) -> Vec<Entry> {
 /// The units of the balancer of API servers, of etcd's election, of the pods' routes and of kubelets' requests, which are enabled on each
 /// node.
 fn enabled() -> Vec<Entry> {
-    let wants = "/usr/lib/systemd/system/multi-user.target.wants";
+    let wants = format!("{UNITS}/multi-user.target.wants");
     let units = [
         (BALANCER_UNIT, balancer()),
         (ELECTION_UNIT, election()),
@@ -174,13 +163,13 @@ fn enabled() -> Vec<Entry> {
         (REQUESTS_UNIT, requests()),
     ];
     let files = units.into_iter().flat_map(|(name, text)| {
-        let unit = format!("/usr/lib/systemd/system/{name}");
+        let unit = format!("{UNITS}/{name}");
         [
             Entry::file(unit, 0o644, text),
             Entry::symlink(format!("{wants}/{name}"), format!("../{name}")),
         ]
     });
-    [Entry::directory(wants, 0o755)]
+    [Entry::directory(wants.as_str(), 0o755)]
         .into_iter()
         .chain(files)
         .collect()
@@ -198,9 +187,8 @@ fn timed() -> Vec<Entry> {
             certs(include_str!("node_files/slipway-certs.service")),
         ),
     ];
-    let files = units
-        .map(|(name, text)| Entry::file(format!("/usr/lib/systemd/system/{name}"), 0o644, text));
-    let link = format!("/usr/lib/systemd/system/timers.target.wants/{CERTS_TIMER}");
+    let files = units.map(|(name, text)| Entry::file(format!("{UNITS}/{name}"), 0o644, text));
+    let link = format!("{UNITS}/timers.target.wants/{CERTS_TIMER}");
     let link = Entry::symlink(link, format!("../{CERTS_TIMER}"));
     files.into_iter().chain([link]).collect()
 }
@@ -240,7 +228,7 @@ fn kubelet() -> String {
 
 /// How long a shutdown waits for pods, by either way.
 fn shutdown() -> [Entry; 4] {
-    let scopes_folder = format!("/usr/lib/systemd/system/{CONTAINERS}.d");
+    let scopes_folder = format!("{UNITS}/{CONTAINER_SCOPES}.d");
     let scopes_file = format!("{scopes_folder}/50-slipway.conf");
     [
         Entry::directory(scopes_folder, 0o755),

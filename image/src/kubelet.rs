@@ -264,6 +264,8 @@ pub const TIMELINE_UNIT: &str = "slipway-timeline.service";
 pub const TIMELINE_COMMAND: &str = "timeline";
 /// The units that the init writes at every boot of a node with a kubelet.
 pub const INIT_UNITS: [&str; 5] = [UNIT, CLUSTER_UNIT, ADDONS_UNIT, TIMELINE_UNIT, BLESS_UNIT];
+/// What the names of all scopes of containers begin with (systemd.unit(5): a drop-in for such a prefix is for each of them).
+pub const CONTAINER_SCOPES: &str = "cri-containerd-.scope";
 /// The unit of the node-local balancer of the API servers.
 pub const BALANCER_UNIT: &str = "slipway-balancer.service";
 /// Its subcommand.

@@ -18,7 +18,7 @@ const TAIL: usize = 50;
 /// a timer in about one boot of a hundred on a loaded host, before our code runs, so the promise is tried again.
 const LOST_TIMER: &str = "Possible timer handling issue on cpu=";
 /// QEMU's last words when its software emulation looked a device up by an entry of the translation table that the other
-/// processor had replaced meanwhile: seen once in some hundred boots of a control plane on a loaded host.
+/// processor had replaced meanwhile: seen once, in a second boot of a control plane on a loaded host.
 const ASSERTION: &str = ": iotlb_to_section: Assertion `";
 /// The prefix of our init's messages in the kernel's log.
 const INIT: &str = "slipway-init: ";
