@@ -1,7 +1,7 @@
 //! Containers and CI runners: namespaces are refused, or the user has no subordinate ids.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::PermissionsExt as _;
 
 use linux::host::is_root;
 use nix::libc;
@@ -76,7 +76,7 @@ fn a_user_is_told_all_that_is_missing_at_once() {
     if !is_root() {
         return;
     }
-    let mut host = user();
+    let mut host = Host::of_user(USER);
     host.set("PATH", "/nowhere");
     host.run(&["build", "small.toml"]).refuses(&[
         "/etc/subuid gives 54321 no range",
@@ -93,7 +93,7 @@ fn a_kernel_setting_that_forbids_user_namespaces_is_named_with_its_command() {
     if !is_root() {
         return;
     }
-    let mut host = user();
+    let mut host = Host::of_user(USER);
     let settings = host.path("kernel");
     fs::create_dir(&settings).unwrap();
     fs::write(
@@ -154,14 +154,4 @@ fn a_container_of_one_program_makes_its_namespaces() {
     let said = host.run(&["doctor"]);
     said.refuses(&["good     namespaces", "good     cache folder"]);
     assert!(!host.path("root/tmp").exists());
-}
-
-/// An ordinary user that owns the host's folder.
-fn user() -> Host {
-    let mut host = Host::new();
-    let folder = host.folder.path().to_owned();
-    fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).unwrap();
-    chown(&folder, Some(USER), Some(USER)).unwrap();
-    host.user = Some(USER);
-    host
 }

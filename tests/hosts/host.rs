@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -49,7 +50,22 @@ pub(crate) struct Host {
 impl Host {
     /// A host without restrictions, in whose folder is a recipe, `small.toml`.
     pub(crate) fn new() -> Self {
-        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        Self::below(Path::new(env!("CARGO_TARGET_TMPDIR")))
+    }
+
+    /// The host of an ordinary user that owns the folder. It is not in Cargo's, since the folders above that may be closed to the
+    /// user, as root's home is.
+    pub(crate) fn of_user(user: u32) -> Self {
+        let host = Self::below(&std::env::temp_dir());
+        chown(host.folder.path(), Some(user), Some(user)).unwrap();
+        Self {
+            user: Some(user),
+            ..host
+        }
+    }
+
+    fn below(folder: &Path) -> Self {
+        let folder = tempfile::tempdir_in(folder).unwrap();
         let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/recipe/tests/small.toml");
         fs::copy(recipe, folder.path().join("small.toml")).unwrap();
         Self {
