@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::SystemTime;
 
 /// The variable that the preloaded library reads, in seconds.
-const AHEAD: &str = "SLIPWAY_CLOCK_AHEAD";
+const AHEAD: &str = "CLOCK_AHEAD";
 /// Five years: a list that has aged, a certificate that has expired, a time that was "now" once.
 const FIVE_YEARS: u64 = 5 * 365 * 24 * 3600;
 
