@@ -153,8 +153,8 @@ fn build(glibc: &str) -> PathBuf {
 /// compiler, since a flag's text is part of each crate's hash. The folders of this machine have other names in messages of
 /// panics, so that the same sources are the same image wherever they were compiled; not that of the sources, which Cargo
 /// names by paths relative to it, so that a second clone with the same target folder compiles no crate of a registry again.
-/// The version of the C library, which no
-/// crate reads, makes Cargo link anew when the host's changes: it does not look at that archive.
+/// The version of the C library, which no crate reads, makes Cargo link anew when the host's changes: it does not look at
+/// that archive.
 fn flags(target: &str, compiled: &Path, glibc: &str) -> String {
     let mut flags = "-C target-feature=+crt-static -C relocation-model=static -C link-arg=-Wl,--no-eh-frame-hdr".to_owned();
     if target == "x86_64-unknown-linux-gnu" {

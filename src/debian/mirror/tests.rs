@@ -26,7 +26,7 @@ Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
 
 Types: deb
-URIs: http://security.example/debian-security
+URIs: http://updates.example/debian-security
 Suites: bookworm-security
 Components: main
 Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
@@ -38,11 +38,11 @@ fn both_forms_of_apt_are_read() {
 # deb http://comment.example/debian trixie main
 deb-src http://source.example/debian trixie main
 deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://mirror.example/debian/ trixie main contrib # the mirror
-deb\thttp://security.example/debian-security trixie-security main
+deb\thttp://updates.example/debian-security trixie-security main
 ";
     let expected = (
         "http://mirror.example/debian".to_owned(),
-        "http://security.example/debian-security".to_owned(),
+        "http://updates.example/debian-security".to_owned(),
     );
     assert_eq!(found(&apt(&[("sources.list", lines)])), expected);
     assert_eq!(
@@ -107,7 +107,7 @@ fn an_entry_signed_by_debians_keyring_is_the_surest() {
         ("sources.list.d/debian.sources", PARAGRAPHS),
     ]);
     assert_eq!(found(&host).0, "http://mirror.example/debian");
-    assert_eq!(found(&host).1, "http://security.example/debian-security");
+    assert_eq!(found(&host).1, "http://updates.example/debian-security");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn recipe_then_environment_then_apt() {
         (main.as_str(), from.as_str()),
         ("http://recipe.example/d", "the recipe")
     );
-    assert_eq!(security, "http://security.example/debian-security");
+    assert_eq!(security, "http://updates.example/debian-security");
     let (main, from, _) = find(None, None, &host);
     assert_eq!(main, "https://env.example/d");
     assert_eq!(from, "the variable SLIPWAY_DEBIAN_MIRROR");
