@@ -6,7 +6,7 @@ demo:
 
 # Every test, the ones in QEMU included.
 test:
-    cargo test --workspace --release
+    cargo xtask test
 
 # The promises that CI leaves out: several boots or long waits each.
 promises-long:
@@ -48,11 +48,12 @@ share-long:
 ci:
     .ci/run
 
-# Formats, lints, and the rules of docs/architecture.md.
+# Formats, lints, the rules of docs/architecture.md, and the commands that the documents name.
 check:
     cargo fmt --all
     cargo clippy --workspace --all-targets -- -D warnings
     cargo test --quiet -p house
+    cargo test --quiet --bin slipway
 
 # Boots nodes of the demo N times in a row, each on another machine with decoy disks; reports each failure with its seed.
 soak N="100" *OPTIONS:

@@ -10,6 +10,8 @@
 mod code;
 #[path = "build/crates.rs"]
 mod crates;
+#[path = "build/mirror.rs"]
+mod mirror;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -41,6 +43,7 @@ fn main() {
     }
     let glibc = c_library.glibc.unwrap_or_default();
     println!("cargo::rustc-env=SLIPWAY_GLIBC={glibc}");
+    another_day(&root);
     let folder = match env::var_os("SLIPWAY_PROGRAMS") {
         Some(given) => PathBuf::from(given),
         // The folder is not watched: it is newer than this script's start, so every second build would run the script
@@ -69,11 +72,46 @@ fn default_mirror() {
     const NAME: &str = "SLIPWAY_DEFAULT_MIRROR";
     println!("cargo::rerun-if-env-changed={NAME}");
     let url = env::var(NAME).unwrap_or_default();
-    let is_http = url.starts_with("http://") || url.starts_with("https://");
     assert!(
-        url.is_empty() || is_http,
+        url.is_empty() || mirror::is_usable(&url),
         "{NAME}={url:?} is not an http or https URL of a folder with `dists` and `pool`"
     );
+}
+
+/// Compiles the library of `src/host/sandbox/clock.rs`. Without a C library, since the functions that it calls are those of the
+/// program that loads it; bound when they are called, since some programs have a C library without all of them. The compiler is
+/// the one of `CC_<target>` or `CC`, as for the crates in C.
+#[allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    reason = "a build script speaks to Cargo by stdout and starts the C compiler itself"
+)]
+fn another_day(root: &Path) {
+    let target = env::var("TARGET").expect("Cargo sets TARGET");
+    let names = [format!("CC_{}", target.replace('-', "_")), "CC".to_owned()];
+    for name in &names {
+        println!("cargo::rerun-if-env-changed={name}");
+    }
+    // It may have arguments, or a cache before it.
+    let given = names.iter().find_map(|name| env::var(name).ok());
+    let given = given.unwrap_or_default();
+    let mut words = given.split_whitespace();
+    let compiler = words.next().unwrap_or("cc");
+    let library =
+        PathBuf::from(env::var_os("OUT_DIR").expect("Cargo sets OUT_DIR")).join("another-day.so");
+    let status = Command::new(compiler)
+        .args(words)
+        .args(["-shared", "-nostdlib", "-fPIC", "-O1", "-s"])
+        .args(["-fno-stack-protector", "-U_FORTIFY_SOURCE"])
+        .args(["-Wl,--build-id=none", "-Wl,-z,lazy", "-o"])
+        .arg(&library)
+        .arg("src/host/sandbox/clock.c")
+        .current_dir(root)
+        .status()
+        .expect("the C compiler starts");
+    assert!(status.success(), "compiling clock.c failed: {status}");
+    let library = library.display();
+    println!("cargo::rustc-env=SLIPWAY_ANOTHER_DAY={library}");
 }
 
 /// Passes the hash of each step's code to the compilation of `src/code.rs`.

@@ -226,9 +226,8 @@ fn counted(name: &str, content: Vec<u8>) -> Vec<u8> {
     let (true, Ok(text)) = (name.ends_with(".rs"), std::str::from_utf8(&content)) else {
         return content;
     };
-    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text);
     let mut counted = String::new();
-    for line in code.lines() {
+    for line in without_tests(text).lines() {
         if !["///", "//!"]
             .iter()
             .any(|start| line.trim_start().starts_with(start))
@@ -238,6 +237,20 @@ fn counted(name: &str, content: Vec<u8>) -> Vec<u8> {
         }
     }
     counted.into_bytes()
+}
+
+/// A source without the module of its tests, which is its end, whatever attributes that has.
+pub(crate) fn without_tests(text: &str) -> &str {
+    const TESTS: &str = "#[cfg(test)]\n";
+    let is_module = |mut rest: &str| {
+        while rest.starts_with("#[") {
+            rest = rest.split_once("]\n").map_or("", |(_, after)| after);
+        }
+        rest.starts_with("mod tests")
+    };
+    let mut places = text.match_indices(TESTS);
+    let begin = places.find(|(at, _)| is_module(&text[at + TESTS.len()..]));
+    begin.map_or(text, |(at, _)| &text[..at])
 }
 
 /// The versions of a crate in Cargo's lock; none if it is not there.

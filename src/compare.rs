@@ -231,10 +231,11 @@ fn sets(from: &BTreeSet<String>, to: &BTreeSet<String>) -> Sets {
     }
 }
 
-/// The versions of every component, by name: a name may be in the root and in the kubelet's container.
+/// The versions of every component that is there, by name: a name may be in the root and in the kubelet's container.
 fn packages(report: &Report) -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for component in report.packages.iter().flatten() {
+    let listed = report.packages.iter().flatten();
+    for component in listed.filter(|component| !component.is_removed()) {
         let versions = found.entry(component.name.clone()).or_default();
         versions.insert(component.version.clone());
     }
@@ -319,6 +320,33 @@ mod tests {
                 "{line}: {text}"
             );
         }
+    }
+
+    #[test]
+    fn a_removed_package_is_none_of_the_image() {
+        let listed = [("curl", "8"), ("dpkg", "1")];
+        let (whole, mut lacking) = (report("", &listed), report("", &listed));
+        let dpkg = |component: &&mut Component| component.name == "dpkg";
+        for component in lacking.packages.iter_mut().flatten().filter(dpkg) {
+            component.scope = Some("excluded".to_owned());
+        }
+        let versions = |found: Comparison| {
+            let packages = found.packages.into_iter();
+            let packages = packages.map(|found| (found.name, found.from, found.to));
+            packages.collect::<Vec<_>>()
+        };
+        let one = || vec!["1".to_owned()];
+        assert_eq!(
+            versions(reports(&whole, &lacking)),
+            [("dpkg".to_owned(), one(), Vec::<String>::new())]
+        );
+        assert_eq!(
+            versions(reports(&lacking, &whole)),
+            [("dpkg".to_owned(), Vec::<String>::new(), one())]
+        );
+        // To one that never had it there is no difference.
+        let without = report("", &[("curl", "8")]);
+        assert!(reports(&lacking, &without).is_empty());
     }
 
     #[test]

@@ -22,6 +22,9 @@ mod unpack;
 // Floor: what stays is looked through for what it runs
 mod reach;
 
+// Floor: the machine that scripts run on
+mod surroundings;
+
 // Floor: what is done to the tree
 mod certificates;
 mod dropped;

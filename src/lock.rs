@@ -410,7 +410,7 @@ fn make(
 fn with_names(sets: &[SetRequest], mut names: BTreeSet<String>) -> Vec<SetRequest> {
     let mut sets = sets.to_vec();
     for set in &sets {
-        if [SET_KERNEL, SET_DKMS].contains(&set.name) {
+        if [SET_KERNEL, SET_DKMS].contains(&&*set.name) {
             for name in &set.packages {
                 names.remove(name);
                 if let Some(headers) = choose::headers_of(name) {

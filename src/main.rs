@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser as _;
+use slipway::cluster::object::Wrong;
 use slipway::format::threads;
 use slipway::host::full_disk::{self, Place};
 use slipway::host::interrupt::Interrupt;
@@ -57,11 +58,9 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             arguments::print_error(&error, json, color);
-            ExitCode::from(if error.is::<Mistakes>() {
-                USAGE
-            } else {
-                FAILURE
-            })
+            let is_wrong =
+                error.is::<Mistakes>() || error.is::<ignition::Report>() || error.is::<Wrong>();
+            ExitCode::from(if is_wrong { USAGE } else { FAILURE })
         }
     }
 }

@@ -37,6 +37,7 @@ pub mod carried;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -50,10 +51,11 @@ use crate::debian::third_party::ThirdParty;
 use crate::node_files::Features;
 
 pub use check::{
-    Accounts, ArchiveFile, Authority, BaseConfig, CniPlugins, ContainerImage, ContainerdRelease,
-    DebFile, DebFrom, Debian, Download, EtcdRelease, FileEntry, FileKind, FileTree, Image,
-    ImagesFrom, Kernel, KubeletSource, Kubernetes, KubernetesTool, Locale, Lockdown,
-    NEWEST_KUBERNETES_MINOR, Prebuilt, PrebuiltFrom, RootOptions, Run, TreeFrom, Units, User,
+    Accounts, ArchiveFile, Authority, BaseConfig, CniPlugins, Composed, ContainerImage,
+    ContainerdRelease, DebFile, DebFrom, Debian, Download, EtcdRelease, FileEntry, FileKind,
+    FileTree, Image, ImagesFrom, Kernel, KubeletSource, Kubernetes, KubernetesTool, Locale,
+    Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt, PrebuiltFrom, RootOptions, Run, TreeFrom, Units,
+    User,
 };
 pub(crate) use check::{LOAD, ZONES, covered};
 pub use load::{Choice, load, load_as, only_one, several_given, variants};
@@ -127,6 +129,8 @@ pub struct Recipe {
     pub containerd: ContainerdRelease,
     /// Container images that others built, which are baked in too.
     pub prebuilt: Vec<Prebuilt>,
+    /// Container images that the build makes of Debian packages, which are baked in too.
+    pub composed: Vec<Composed>,
 }
 
 /// The part of a recipe that its lock depends on. A lock is made from this alone, and its digest of the recipe is the
@@ -177,7 +181,7 @@ pub struct KubeletRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SetRequest {
     /// The set's name in the lock and in [`crate::lock`].
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// The requested packages.
     pub packages: Vec<String>,
     /// Whether their dependencies belong to the set.
@@ -195,7 +199,7 @@ impl SetRequest {
     /// Whether these are tools of Slipway's, of which the image has nothing.
     #[must_use]
     pub fn is_tools(&self) -> bool {
-        [SET_TOOLS_BUILD, SET_TOOLS_RUN, SET_TOOLS_GO].contains(&self.name)
+        [SET_TOOLS_BUILD, SET_TOOLS_RUN, SET_TOOLS_GO].contains(&&*self.name)
     }
 }
 
@@ -252,8 +256,8 @@ impl Recipe {
     /// The sets of packages of this recipe, in the order of their use in a build.
     #[must_use]
     pub fn sets(&self) -> Vec<SetRequest> {
-        let set = |name, packages: Vec<String>, dependencies, essential| SetRequest {
-            name,
+        let set = |name: &'static str, packages: Vec<String>, dependencies, essential| SetRequest {
+            name: name.into(),
             packages,
             dependencies,
             essential,
@@ -295,6 +299,12 @@ impl Recipe {
             .collect();
         if !images.is_empty() {
             sets.push(set(SET_ETCD, images, true, false));
+        }
+        for image in &self.composed {
+            sets.push(SetRequest {
+                name: image.set().into(),
+                ..set(SET_KUBELET, image.packages.clone(), true, true)
+            });
         }
         sets.push(set(SET_TOOLS_RUN, owned_names(TOOLS_RUN), true, false));
         sets

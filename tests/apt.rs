@@ -99,7 +99,7 @@ fn run() -> Result<()> {
 fn with_recommended(requests: &[SetRequest]) -> Option<SetRequest> {
     let root = requests.iter().find(|request| request.name == SET_ROOT)?;
     Some(SetRequest {
-        name: "recommended",
+        name: "recommended".into(),
         recommends: true,
         ..root.clone()
     })
@@ -132,7 +132,7 @@ struct Oracle {
 impl Oracle {
     fn new(session: &Session, recipe: &Recipe) -> Result<Self> {
         let request = SetRequest {
-            name: "tools-apt",
+            name: "tools-apt".into(),
             packages: APT.iter().map(|name| (*name).to_owned()).collect(),
             dependencies: true,
             essential: false,
@@ -140,7 +140,11 @@ impl Oracle {
             backports: Vec::new(),
         };
         let locked = lock::resolve(session, recipe, std::slice::from_ref(&request))?;
-        let tools = tools::install(session, request.name, &locked.fetch(session, request.name)?)?;
+        let tools = tools::install(
+            session,
+            &request.name,
+            &locked.fetch(session, &request.name)?,
+        )?;
         let place = tempfile::tempdir()?;
         for folder in ["lists/partial", "cache/archives/partial", "etc/parts"] {
             fs::create_dir_all(place.path().join(folder))?;
@@ -216,7 +220,7 @@ impl Oracle {
     }
 
     fn agrees(&self, request: &SetRequest, chosen: &Lock) -> Result<()> {
-        let ours: BTreeSet<String> = chosen.sets[request.name]
+        let ours: BTreeSet<String> = chosen.sets[&*request.name]
             .iter()
             .map(|package| format!("{} {}", package.name, package.version))
             .collect();

@@ -12,12 +12,20 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::Pid;
 
+#[path = "cli/cluster.rs"]
+mod cluster;
+#[path = "cli/ignition.rs"]
+mod ignition;
 #[path = "cli/jobs.rs"]
 mod jobs;
+#[path = "cli/logins.rs"]
+mod logins;
 #[path = "cli/offline.rs"]
 mod offline;
 #[path = "cli/page.rs"]
 mod page;
+#[path = "cli/run.rs"]
+mod run;
 #[path = "cli/terminal.rs"]
 mod terminal;
 
@@ -65,15 +73,15 @@ fn variables() -> std::collections::BTreeSet<String> {
                 folders.push(path);
             } else if path.extension().is_some_and(|kind| kind == "rs") {
                 let text = std::fs::read_to_string(path).unwrap();
-                let words = text.split('"').filter(|word| {
+                let pieces: Vec<&str> = text.split('"').collect();
+                let words = pieces.windows(2).filter(|pair| {
+                    let (before, word) = (pair[0].trim_end(), pair[1]);
                     word.starts_with("SLIPWAY_")
                         // Of the compilation: the build script sets them, or a distributor.
-                        && !word.ends_with("_PROGRAM")
-                        && !["SLIPWAY_DEFAULT_MIRROR", "SLIPWAY_RUST", "SLIPWAY_GLIBC"].contains(word)
-                        && !word.starts_with("SLIPWAY_CODE_")
+                        && !before.ends_with("env!(")
                         && word.bytes().all(|b| b == b'_' || b.is_ascii_uppercase())
                 });
-                found.extend(words.map(str::to_owned));
+                found.extend(words.map(|pair| pair[1].to_owned()));
             }
         }
     }
@@ -302,61 +310,6 @@ fn a_machine_that_cannot_be_is_refused_at_once() {
 }
 
 #[test]
-fn a_config_may_come_from_stdin() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_slipway"))
-        .args(["ignition", "validate", "-"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"{\"ignition\": 3}").unwrap();
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(
-        stdout(&output).starts_with("stdin:1:"),
-        "{}",
-        stdout(&output)
-    );
-}
-
-#[test]
-fn ignition_configs_are_checked_with_line_and_column() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("a.ign");
-    std::fs::write(
-        &path,
-        "{\"ignition\": {\"version\": \"3.4.0\"},\n \"storage\": {\"files\": [{\"path\": \"a\"}]}}",
-    )
-    .unwrap();
-    let path = path.to_str().unwrap();
-    let output = slipway(&["ignition", "validate", path]);
-    assert_eq!(output.status.code(), Some(2));
-    let wanted = format!("{path}:2:33: error: $.storage.files.0.path: path not absolute\n");
-    assert_eq!(stdout(&output), wanted);
-    assert_eq!(slipway(&["ignition", "merge", path]).status.code(), Some(2));
-}
-
-#[test]
-fn the_program_ignition_is_written_whole_and_executable() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("ignition");
-    // An existing file is replaced, not written into.
-    std::fs::write(&path, "an older one").unwrap();
-    let output = slipway(&["ignition", "program", "-o", path.to_str().unwrap()]);
-    assert!(output.status.success(), "{output:?}");
-    assert!(std::fs::read(&path).unwrap() == slipway::IGNITION_PROGRAM);
-    let mode = std::fs::metadata(&path).unwrap().permissions().mode();
-    assert_eq!(mode & 0o700, 0o700);
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-    let output = slipway(&["ignition", "program", "-o", "/nowhere/ignition"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(
-        stderr(&output).contains("writing /nowhere/ignition"),
-        "{output:?}"
-    );
-}
-
-#[test]
 fn the_programs_of_the_node_are_within_their_bounds() {
     const BOUND: u64 = 6 << 20;
     for program in [
@@ -367,74 +320,6 @@ fn the_programs_of_the_node_are_within_their_bounds() {
         let size = std::fs::metadata(program).unwrap().len();
         assert!(size <= BOUND, "{program}: {size} bytes, over {BOUND}");
     }
-}
-
-#[test]
-fn butane_is_taken_wherever_ignition_is() {
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let butane = "variant: fcos\nversion: 1.5.0\nstorage:\n  files:\n    - path: /etc/a\n      mode: 644\n      contents:\n        local: a.txt\n";
-    std::fs::write(at("a.bu"), butane).unwrap();
-    std::fs::write(at("a.txt"), "A").unwrap();
-    std::fs::write(at("b.ign"), "{\"ignition\": {\"version\": \"3.0.0\"}}").unwrap();
-    // Local files are read only from a folder named on the command line.
-    let output = slipway(&["ignition", "validate", &at("a.bu")]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(
-        stdout(&output).contains("a.bu:8:16: error: $.storage.files.0.contents.local: "),
-        "{output:?}"
-    );
-    let local = ["--files-dir", folder.path().to_str().unwrap()];
-    let output = slipway(&["ignition", "validate", &at("a.bu"), local[0], local[1]]);
-    assert_eq!(output.status.code(), Some(0));
-    assert!(
-        stdout(&output).contains("a.bu:6:13: warning: $.storage.files.0.mode: "),
-        "{output:?}"
-    );
-    let output = slipway(&[
-        "ignition",
-        "merge",
-        &at("b.ign"),
-        &at("a.bu"),
-        local[0],
-        local[1],
-    ]);
-    assert!(
-        stdout(&output).contains("\"source\": \"data:,A\""),
-        "{output:?}"
-    );
-    // The translation is on stdout, the findings are on stderr.
-    let words = ["ignition", "from-butane", &at("a.bu"), local[0], local[1]];
-    let output = slipway(&words);
-    assert_eq!(
-        stdout(&output),
-        "{\"ignition\":{\"version\":\"3.4.0\"},\"storage\":{\"files\":[{\"contents\":{\"compression\":\"\",\"source\":\"data:,A\"},\"mode\":644,\"path\":\"/etc/a\"}]}}\n"
-    );
-    assert!(
-        stderr(&output).contains("warning: $.storage.files.0.mode: found 644 in decimal"),
-        "{output:?}"
-    );
-    let output = slipway(&[&words[..], &["--strict"]].concat());
-    assert_eq!(
-        (output.status.code(), stdout(&output).as_str()),
-        (Some(2), "")
-    );
-    let output = slipway(&[&words[..], &["--pretty", "-q", "-o", &at("out.ign")]].concat());
-    assert_eq!(
-        (stdout(&output).as_str(), stderr(&output).as_str()),
-        ("", "")
-    );
-    assert!(
-        std::fs::read_to_string(at("out.ign"))
-            .unwrap()
-            .starts_with("{\n  \"ignition\"")
-    );
-    let output = slipway(&["ignition", "from-butane", &at("b.ign")]);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(
-        stderr(&output).contains("this is Ignition JSON already"),
-        "{output:?}"
-    );
 }
 
 #[test]
@@ -485,182 +370,4 @@ fn a_signing_key_is_made_in_a_folder_that_is_missing() {
     let below_a_file = make(&key.join("x"));
     let said = stderr(&below_a_file);
     assert!(said.contains("making the folder"), "{said}");
-}
-
-/// A server that wants `joe` and this password: it has checksums, and nothing else. Gives its address, and how many requests had
-/// them.
-fn private(password: &str) -> (String, std::sync::Arc<std::sync::atomic::AtomicUsize>) {
-    use std::io::{Read as _, Write as _};
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let host = listener.local_addr().unwrap().to_string();
-    let pair = data_encoding::BASE64.encode(format!("joe:{password}").as_bytes());
-    let known = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let count = known.clone();
-    std::thread::spawn(move || {
-        for connection in listener.incoming() {
-            let mut connection = connection.unwrap();
-            let mut head = Vec::new();
-            let mut piece = [0; 4096];
-            while !head.ends_with(b"\r\n\r\n") {
-                match connection.read(&mut piece).unwrap() {
-                    0 => break,
-                    n => head.extend_from_slice(&piece[..n]),
-                }
-            }
-            let head = String::from_utf8_lossy(&head);
-            let is_known = head.contains(&format!("Basic {pair}\r\n"));
-            count.fetch_add(usize::from(is_known), std::sync::atomic::Ordering::SeqCst);
-            let sum = "a".repeat(64);
-            let (status, body) = match (is_known, head.contains("sha256")) {
-                (true, true) => ("200 OK", sum.as_str()),
-                (true, false) => ("404 Not Found", ""),
-                (false, _) => (
-                    "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"x\"",
-                    "",
-                ),
-            };
-            let length = body.len();
-            let answer = format!(
-                "HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-            );
-            // A client may have gone.
-            drop(connection.write_all(answer.as_bytes()));
-        }
-    });
-    (host, known)
-}
-
-/// A folder with a recipe, files of logins, and a credential helper.
-struct Logins {
-    folder: tempfile::TempDir,
-    mirror: String,
-    registry: String,
-}
-
-impl Logins {
-    fn new(mirror: String, registry: String) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str, text: String| std::fs::write(folder.path().join(name), text);
-        let recipe = "image = { name = 'a', version = '1' }\n\
-                      kernel = { package = 'linux-image-amd64', platforms = ['qemu'] }\n";
-        write("a.toml", recipe.to_owned()).unwrap();
-        let machine = format!("machine http://{mirror} login joe password s3cr3t-word");
-        write("auth", machine).unwrap();
-        let helper = "#!/bin/sh\nread -r server\necho '{\"Username\":\"joe\",\"Secret\":\"s3cr3t-image\"}'\n";
-        write("docker-credential-t", helper.to_owned()).unwrap();
-        let mode = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(folder.path().join("docker-credential-t"), mode).unwrap();
-        let config = format!("{{\"credHelpers\": {{\"{registry}\": \"t\"}}}}");
-        write("config.json", config).unwrap();
-        Self {
-            folder,
-            mirror,
-            registry,
-        }
-    }
-
-    /// What the program says, all of it, of which none is a password.
-    fn run(&self, words: &[&str], variables: &[(&str, &str)]) -> String {
-        let here = self.folder.path().display();
-        let path = format!("{here}:{}", std::env::var("PATH").unwrap());
-        let output = Command::new(env!("CARGO_BIN_EXE_slipway"))
-            .args(["-vv", "--json"])
-            .args(words)
-            .current_dir(&self.folder)
-            .env("HOME", self.folder.path())
-            .env("PATH", path)
-            .env("SLIPWAY_CACHE", self.folder.path().join("cache"))
-            .envs(variables.iter().copied())
-            .output()
-            .unwrap();
-        assert!(!output.status.success());
-        let said = stdout(&output) + &stderr(&output);
-        // Plain, behind `joe:` and alone in base64.
-        for secret in ["s3cr3t-", "am9lOnMzY3IzdC", "czNjcjN0L"] {
-            assert!(!said.contains(secret), "{words:?} {variables:?}\n{said}");
-        }
-        said
-    }
-
-    fn lock(&self, mirror: &str, variable: (&str, &str)) -> String {
-        self.run(
-            &["lock", "a.toml"],
-            &[("SLIPWAY_DEBIAN_MIRROR", mirror), variable],
-        )
-    }
-
-    fn release(&self, variable: (&str, &str)) -> String {
-        let server = format!("http://{}", self.mirror);
-        let servers = [
-            "--from",
-            &server,
-            "--github",
-            &server,
-            "--registry",
-            &self.registry,
-        ];
-        let words = [&["release", "add", "1.36.3"][..], &servers[..]].concat();
-        self.run(&words, &[("SLIPWAY_AUTH_FILE", "auth"), variable])
-    }
-}
-
-/// Each way in which a login reaches the program: it is sent, and the program says nothing of it, however much it says.
-#[test]
-fn no_output_has_a_login_whichever_way_it_came() {
-    let (mirror, known) = private("s3cr3t-word");
-    let (registry, pulls) = private("s3cr3t-image");
-    let is_sent = |count: &std::sync::atomic::AtomicUsize| {
-        count.swap(0, std::sync::atomic::Ordering::SeqCst) > 0
-    };
-    let bench = Logins::new(mirror.clone(), registry.clone());
-    let plain = format!("http://{mirror}/debian");
-    let machine = |word: &str| format!("machine http://{mirror} login joe password {word}");
-
-    let with_login = format!("http://joe:s3cr3t-word@{mirror}/debian");
-    bench.lock(&with_login, ("LANG", "C"));
-    assert!(is_sent(&known), "in the URL");
-    bench.lock(&plain, ("SLIPWAY_AUTH", &machine("s3cr3t-word")));
-    assert!(is_sent(&known), "the variable");
-    bench.lock(&plain, ("SLIPWAY_AUTH_FILE", "auth"));
-    assert!(is_sent(&known), "the file");
-    let said = bench.lock(&plain, ("SLIPWAY_AUTH", &machine("s3cr3t-wrong")));
-    assert!(
-        said.contains("come from the variable SLIPWAY_AUTH"),
-        "{said}"
-    );
-    let said = bench.lock(&plain, ("SLIPWAY_AUTH_FILE", "s3cr3t"));
-    assert!(said.contains("No such file"), "{said}");
-    for wrong in [
-        "ftp://joe:s3cr3t-word@a.example",
-        "joe:s3cr3t-word@a.example/debian",
-    ] {
-        let said = bench.lock(wrong, ("LANG", "C"));
-        assert!(said.contains("is not an http or https URL"), "{said}");
-    }
-    assert!(!is_sent(&known));
-
-    let config = |word: &str| {
-        let auth = data_encoding::BASE64.encode(format!("joe:{word}").as_bytes());
-        format!("{{\"auths\": {{\"{registry}\": {{\"auth\": \"{auth}\"}}}}}}")
-    };
-    bench.release(("DOCKER_AUTH_CONFIG", &config("s3cr3t-image")));
-    assert!(is_sent(&known) && is_sent(&pulls), "docker's variable");
-    bench.release(("DOCKER_CONFIG", "."));
-    assert!(is_sent(&pulls), "a credential helper");
-    let said = bench.release(("DOCKER_AUTH_CONFIG", &config("s3cr3t-wrong")));
-    assert!(
-        said.contains("come from the variable DOCKER_AUTH_CONFIG"),
-        "{said}"
-    );
-    let said = bench.release(("DOCKER_AUTH_CONFIG", "{\"auths\": \"s3cr3t-word\"}"));
-    assert!(
-        said.contains("is not of the form of docker's config.json"),
-        "{said}"
-    );
-    let said = bench.release(("LANG", "C"));
-    assert!(
-        said.contains(&format!("no login of http://{registry} is known")),
-        "{said}"
-    );
-    assert!(!is_sent(&pulls));
 }

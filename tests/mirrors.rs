@@ -67,7 +67,7 @@ fn containerd(session: &Session) -> Result<Tools> {
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes/node.toml");
     let recipe = load(&recipe).map_err(|mistakes| anyhow!("{mistakes}"))?;
     let request = SetRequest {
-        name: "tools-mirrors",
+        name: "tools-mirrors".into(),
         // The last one for its folder of certificates.
         packages: ["containerd", "coreutils", "dash", "ca-certificates"]
             .map(str::to_owned)
@@ -78,7 +78,11 @@ fn containerd(session: &Session) -> Result<Tools> {
         backports: Vec::new(),
     };
     let locked = lock::resolve(session, &recipe, std::slice::from_ref(&request))?;
-    tools::install(session, request.name, &locked.fetch(session, request.name)?)
+    tools::install(
+        session,
+        &request.name,
+        &locked.fetch(session, &request.name)?,
+    )
 }
 
 type Files = Arc<Mutex<HashMap<String, Vec<u8>>>>;

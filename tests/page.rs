@@ -15,7 +15,7 @@ use slipway::host::session::Session;
 use slipway::install::tools::{self, Tools};
 use slipway::layer::usage::Usage;
 use slipway::lock;
-use slipway::publish::page::{FileRow, Page, Part, Row};
+use slipway::publish::page::{FileRow, Page, Part, Removed, Row};
 use slipway::recipe::{SetRequest, load};
 
 const TEST: &str = "the_page_is_readable_on_a_screen_a_phone_and_paper";
@@ -73,7 +73,7 @@ fn browser(session: &Session) -> Result<Tools> {
     let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes/node.toml");
     let recipe = load(&recipe).map_err(|mistakes| anyhow::anyhow!("{mistakes}"))?;
     let request = SetRequest {
-        name: "tools-page",
+        name: "tools-page".into(),
         packages: ["chromium-headless-shell", "fonts-dejavu-core"]
             .map(str::to_owned)
             .into(),
@@ -83,7 +83,11 @@ fn browser(session: &Session) -> Result<Tools> {
         backports: Vec::new(),
     };
     let locked = lock::resolve(session, &recipe, std::slice::from_ref(&request))?;
-    tools::install(session, request.name, &locked.fetch(session, request.name)?)
+    tools::install(
+        session,
+        &request.name,
+        &locked.fetch(session, &request.name)?,
+    )
 }
 
 /// A page about the browser's own tree: real names and sizes.
@@ -122,6 +126,16 @@ fn page(browser: &Tools) -> Result<Page> {
         }],
         steps: (0..30).map(step).collect(),
         components,
+        removed: vec![Removed {
+            name: "a-removed-package-with-a-long-name".to_owned(),
+            version: "1:1.0-1+deb13u1".to_owned(),
+            stays: "/usr/sbin/a-program-with-a-rather-long-name".to_owned(),
+            missed_by: (0..20)
+                .map(|at| {
+                    format!("/usr/share/a-folder/a-script-{at} (its-package): /usr/bin/a-program")
+                })
+                .collect(),
+        }],
         files: vec![FileRow {
             path: "kubelet.oci/blobs/sha256/0123456789abcdef0123456789abcdef".to_owned(),
             size: 900 << 20,

@@ -463,7 +463,7 @@ fn chain(error: &reqwest::Error) -> String {
     if text.is_empty() {
         text = error.to_string();
     }
-    text
+    text + &fetch::clock_note(error).unwrap_or_default()
 }
 
 /// The message of a `Status` object, else the checks that failed of a health endpoint, else the begin of the text.

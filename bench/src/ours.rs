@@ -126,18 +126,55 @@ impl Ours {
         self.build_with(&["--set", &format!("image.version=9.{number}")])
     }
 
+    /// Builds the recipe with a package more, which is locked first; then recipe and lock are as before.
+    pub(crate) fn with_package(&self, package: &str) -> Result<Timed> {
+        let (recipe, lock) = (&self.locked.recipe.path, self.locked.recipe.lock_path());
+        let text = fs::read_to_string(recipe).context("reading the recipe")?;
+        let locked = fs::read(&lock).context("reading the lock")?;
+        fs::write(recipe, with_package(&text, package)?)?;
+        let built = self.build();
+        fs::write(recipe, text)?;
+        fs::write(lock, locked)?;
+        built
+    }
+
+    /// Builds this many variants of the recipe in one run of the program, none of which was built before; gives the seconds of all.
+    pub(crate) fn variants(&self, number: u16) -> Result<f64> {
+        let folder = self.folder.join("variants");
+        cache::remove(&folder)?;
+        fs::create_dir_all(&folder)?;
+        let recipe = folder.join("variants.toml");
+        fs::write(&recipe, variants(&self.locked.recipe.path, number))?;
+        let out = folder.join("out");
+        let seconds = self.start(&recipe, &out, &[])?.seconds;
+        let built = names(&out)?.into_iter();
+        let built = built.filter(|name| out.join(name).join("SHA256SUMS").is_file());
+        let built = built.count();
+        ensure!(
+            built == usize::from(number),
+            "{built} of {number} variants were built"
+        );
+        cache::remove(&folder)?;
+        Ok(seconds)
+    }
+
+    fn build_with(&self, arguments: &[&str]) -> Result<Timed> {
+        let recipe = &self.locked.recipe.path;
+        self.start(recipe, &self.folder.join("out"), arguments)
+    }
+
     #[allow(
         clippy::disallowed_methods,
         reason = "the tool itself is what is measured, as a user starts it"
     )]
-    fn build_with(&self, arguments: &[&str]) -> Result<Timed> {
+    fn start(&self, recipe: &Path, output: &Path, arguments: &[&str]) -> Result<Timed> {
         let begin = Instant::now();
         let done = Command::new(&self.program)
             .args(["--json", "build"])
             .args(arguments)
-            .arg(&self.locked.recipe.path)
+            .arg(recipe)
             .arg("--output")
-            .arg(self.folder.join("out"))
+            .arg(output)
             .env("SLIPWAY_CACHE", self.cache_folder())
             .output()
             .with_context(|| format!("starting {}", self.program.display()))?;
@@ -224,6 +261,33 @@ fn derived(base: &str) -> Result<String> {
     Ok(recipe.to_string())
 }
 
+/// A recipe with a package more.
+fn with_package(recipe: &str, package: &str) -> Result<String> {
+    let mut recipe: toml::Table = recipe.parse().context("reading the recipe")?;
+    let packages = recipe
+        .get_mut("debian")
+        .and_then(|debian| debian.get_mut("packages"))
+        .and_then(toml::Value::as_array_mut)
+        .context("the recipe has no packages")?;
+    packages.push(package.into());
+    Ok(recipe.to_string())
+}
+
+/// A recipe of variants of another one: each has another version, every second one a file more.
+fn variants(base: &Path, number: u16) -> String {
+    let base = base.display();
+    let mut text = format!("extends = \"{base}\"\n");
+    for variant in 1..=number {
+        text += &format!("[variants.v{variant}.image]\nversion = \"1.{variant}\"\n");
+        if variant % 2 == 0 {
+            text += &format!(
+                "[variants.v{variant}.files.\"/etc/variant\"]\ncontent = \"{variant}\\n\"\n"
+            );
+        }
+    }
+    text
+}
+
 fn change(folder: &Path, word: &str) -> Result<()> {
     let path = folder.join(OVERLAY).join(CHANGED);
     if let Some(parent) = path.parent() {
@@ -234,6 +298,8 @@ fn change(folder: &Path, word: &str) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -270,5 +336,41 @@ a warning
         assert_eq!(derived.units, base.units);
         assert_eq!(derived.files.len(), base.files.len() + 1);
         assert_eq!(derived.image.name, "bench");
+    }
+
+    #[test]
+    fn thirty_variants_are_of_one_recipe_and_a_package_more_changes_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../recipes");
+        let text = fs::read_to_string(base.join(BASE)).unwrap();
+        let path = folder.path().join("bench.toml");
+        let text = derived(&text).unwrap();
+        fs::write(&path, &text).unwrap();
+        change(folder.path(), "one").unwrap();
+        let base = recipe::load(&path).unwrap();
+        fs::create_dir(folder.path().join("variants")).unwrap();
+        let several = folder.path().join("variants/variants.toml");
+        fs::write(&several, variants(&path, 30)).unwrap();
+        let names = recipe::variants(&several).unwrap();
+        assert_eq!(names.len(), 30);
+        let (mut versions, mut files) = (BTreeSet::new(), 0);
+        for name in names {
+            let choice = recipe::Choice {
+                variant: Some(name.clone()),
+                ..recipe::Choice::default()
+            };
+            let one = recipe::load_as(&several, &choice).unwrap();
+            assert_eq!(one.image.name, format!("bench-{name}"));
+            assert_eq!(one.debian.packages, base.debian.packages);
+            files += one.files.len() - base.files.len();
+            versions.insert(one.image.version);
+        }
+        assert_eq!((versions.len(), files), (30, 15));
+        fs::write(&path, with_package(&text, "jq").unwrap()).unwrap();
+        let more = recipe::load(&path).unwrap();
+        let added = more.debian.packages.iter();
+        let added = added.filter(|name| !base.debian.packages.contains(name));
+        assert_eq!(added.collect::<Vec<_>>(), ["jq"]);
+        assert_eq!(more.files.len(), base.files.len());
     }
 }

@@ -7,6 +7,7 @@ use std::ops::Range;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::address;
 pub use crate::components::ComponentConfig;
 use crate::documents::{Documents, documents};
 use crate::fields::{CLUSTER, INIT, KUBE_PROXY, KUBELET};
@@ -55,6 +56,8 @@ pub struct Config {
     /// Names of static pods to a hash of the kubeconfig that each reads once, at its start: with another one the kubelet makes the
     /// pod anew.
     pub kubeconfigs: BTreeMap<&'static str, String>,
+    /// What a cloud calls this node's machine, for the kubelet to say it; none if the cluster is of no cloud.
+    pub provider_id: Option<String>,
     /// What kubeadm takes with a warning.
     pub warnings: Vec<Mistake>,
 }
@@ -121,6 +124,7 @@ pub(crate) fn complete(
         etcd_members: None,
         dns_addresses: Vec::new(),
         kubeconfigs: BTreeMap::new(),
+        provider_id: None,
         warnings: report.warnings.clone(),
     })
 }
@@ -183,5 +187,18 @@ impl Config {
             "" => self.init.local_api_endpoint.url(),
             endpoint => format!("https://{endpoint}"),
         }
+    }
+
+    /// Host, without brackets, and port of that URL: what a pod asks that may run before kube-proxy has the rules for the Service of the API
+    /// servers.
+    pub(crate) fn control_plane_server(&self) -> (String, String) {
+        let url = self.control_plane_url();
+        let endpoint = url.trim_start_matches("https://");
+        let (host, port) = address::host_and_port(endpoint).unwrap_or((endpoint, ""));
+        let port = match port {
+            "" => self.init.local_api_endpoint.bind_port.to_string(),
+            port => port.to_owned(),
+        };
+        (host.to_owned(), port)
     }
 }

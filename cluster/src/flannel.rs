@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-use crate::address::{self, Subnet};
+use crate::address::Subnet;
 use crate::config::Config;
 use crate::objects::{Object, cluster_binding, cluster_role, config_map};
 
@@ -113,7 +113,7 @@ fn daemon_set(config: &Config, image: &str) -> Object {
 /// come later; and takes the card with the address by which the cluster knows the node, which need not be that of the default route.
 fn container(config: &Config, image: &str) -> Value {
     let field = |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
-    let (host, port) = server(config);
+    let (host, port) = config.control_plane_server();
     json!({
         "args": ["--addresses=$(NODE_ADDRESSES)", format!("--health=:{HEALTH}")],
         "command": ["/opt/bin/flanneld"],
@@ -142,18 +142,6 @@ fn container(config: &Config, image: &str) -> Value {
             {"mountPath": "/etc/kube-flannel/", "name": "flannel-cfg"},
         ],
     })
-}
-
-/// The host, without brackets, and the port of the API server.
-fn server(config: &Config) -> (String, String) {
-    let url = config.control_plane_url();
-    let endpoint = url.trim_start_matches("https://");
-    let (host, port) = address::host_and_port(endpoint).unwrap_or((endpoint, ""));
-    let port = match port {
-        "" => config.init.local_api_endpoint.bind_port.to_string(),
-        port => port.to_owned(),
-    };
-    (host.to_owned(), port)
 }
 
 #[cfg(test)]

@@ -26,6 +26,8 @@ pub struct Host {
     pub ca_folders: Vec<String>,
     /// Whether systemd-resolved runs.
     pub resolved: bool,
+    /// What the machine's cloud calls it, as nodes have it (`spec.providerID`), where that is known.
+    pub provider_id: Option<String>,
     /// Proxies of the environment (`HTTPS_PROXY` and the like), which the static pods are given.
     pub proxies: Vec<(String, String)>,
 }
@@ -41,6 +43,7 @@ impl Host {
             cri_socket: "unix:///var/run/containerd/containerd.sock".to_owned(),
             ca_folders: CA_FOLDERS[2..].iter().map(ToString::to_string).collect(),
             resolved: false,
+            provider_id: None,
             proxies: Vec::new(),
         }
     }

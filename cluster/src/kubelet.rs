@@ -106,11 +106,15 @@ fn file(name: &str, text: String) -> File {
     }
 }
 
-/// The cluster's configuration of kubelets with what is this node's own: the socket of the container runtime.
+/// The cluster's configuration of kubelets with what is this node's own: the socket of the container runtime, and what its cloud calls
+/// its machine.
 fn instance(config: &Config, mut value: Value) -> String {
     if config.gate("NodeLocalCRISocket") {
         let socket = config.init.node_registration.cri_socket.as_str();
         value["containerRuntimeEndpoint"] = socket.into();
+    }
+    if let Some(provider_id) = &config.provider_id {
+        value["providerID"] = provider_id.as_str().into();
     }
     yaml::write(&value)
 }

@@ -80,6 +80,7 @@ pub mod static_pods;
 
 // Floor: addons, kubeconfigs, the kubelet's files and identity
 mod addons;
+pub mod cloud_controller;
 pub mod flannel;
 pub mod identity;
 pub mod kubeconfigs;

@@ -12,6 +12,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use data_encoding::HEXLOWER;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -410,10 +411,6 @@ fn hash(objects: &[Value]) -> String {
         hash.update(object.to_string().as_bytes());
         hash.update(b"\n");
     }
-    let digits: String = hash
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let digits = HEXLOWER.encode(&hash.finalize());
     digits[..DIGITS].to_owned()
 }

@@ -3,7 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::objects::{Object, cluster_binding, cluster_role, service_account};
+use crate::objects::{
+    Object, authentication_reader, cluster_binding, cluster_role, service_account,
+};
 
 /// The name at which the API server asks it: a Service's, by which the certificate is checked.
 pub const HOST: &str = "metrics-server.kube-system.svc";
@@ -50,7 +52,7 @@ pub fn objects(image: &str, credentials: Credentials<'_>) -> Vec<Object> {
                 {"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": ["get", "list", "watch"]},
             ]),
         ),
-        requests_authentication(&account),
+        authentication_reader(&format!("{NAME}-auth-reader"), &account),
         cluster_binding(&format!("{NAME}:{delegator}"), delegator, &account),
         cluster_binding(&own, &own, &account),
         Object::create(json!({
@@ -85,21 +87,6 @@ fn readers() -> Object {
         .collect::<serde_json::Map<_, _>>()
         .into();
     role
-}
-
-/// It reads the authority by which the API server proves who it is when it passes a request on.
-fn requests_authentication(account: &Value) -> Object {
-    Object::create(json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": format!("{NAME}-auth-reader"), "namespace": NAMESPACE},
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": "Role",
-            "name": "extension-apiserver-authentication-reader",
-        },
-        "subjects": [account],
-    }))
 }
 
 fn service() -> Object {

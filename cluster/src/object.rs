@@ -4,6 +4,7 @@
 //! defaults, rules and rendering, is kubeadm's. A mistake that is found there is reported by the object's own field.
 
 pub mod balancer;
+mod cloud;
 mod dns;
 pub(crate) mod documented;
 mod join;
@@ -115,6 +116,15 @@ pub struct Further {
     pub fetched: Option<(Join, CertificateKey)>,
 }
 
+/// The controller of the cloud, which is one of the cluster's own objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloudController {
+    /// The reference of its image; empty where the node's image is not known.
+    pub image: String,
+    /// Lines of its own configuration beside the cluster's name.
+    pub config: String,
+}
+
 /// A cluster object, complete and valid.
 #[derive(Clone, Debug)]
 pub struct Object {
@@ -126,6 +136,8 @@ pub struct Object {
     pub flannel_image: String,
     /// The image of metrics-server, if the cluster has it.
     pub metrics_server: Option<String>,
+    /// Amazon's controller, if a control plane of this cluster has it.
+    pub cloud_controller: Option<CloudController>,
     /// Labels of this node beside those of a control plane.
     pub labels: BTreeMap<String, String>,
     /// The kubelet's container in place of the image's own: `[kubelet] image`.
@@ -166,6 +178,11 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
     flannel(&translation, &root, image, &mut report);
     let metrics_server =
         metrics_server::image(translation.metrics_server, &root, image, &mut report);
+    let words = (
+        translation.cloud_provider,
+        translation.cloud_config.as_deref(),
+    );
+    let cloud_controller = cloud::controller(words, &root, image, role, &mut report);
     let mut notes = complete(&mut translation, &kubeadm, image);
     let read = config::complete(
         &translation.documents,
@@ -190,6 +207,7 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
     };
     // The image's etcd may be older than the one that this kubeadm knows.
     config.etcd_flags = EtcdFlags::ByTag;
+    config.provider_id = translation.cloud_provider.and(host.provider_id.clone());
     config.dns_addresses = translation
         .dns
         .iter()
@@ -217,6 +235,7 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
         cni: translation.cni,
         flannel_image: image.images.get(FLANNEL).cloned().unwrap_or_default(),
         metrics_server,
+        cloud_controller,
         labels: translation.labels,
         kubelet_image: translation.kubelet_image,
         sentinel: translation.sentinel,

@@ -4,6 +4,7 @@ mod rbac;
 mod tokens;
 pub mod upload;
 
+use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -11,7 +12,9 @@ use crate::config::{ComponentConfig, Config};
 use crate::duration::Duration;
 use crate::yaml;
 
-pub(crate) use rbac::{cluster_binding, cluster_role, group, reader, service_account};
+pub(crate) use rbac::{
+    authentication_reader, cluster_binding, cluster_role, group, reader, service_account,
+};
 
 /// The group of nodes.
 const NODES: &str = "system:nodes";
@@ -245,11 +248,7 @@ pub(crate) fn sign(map: &mut Value, config: &ComponentConfig) {
     {
         hash.update(text.as_str().unwrap_or_default());
     }
-    let hash: String = hash
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hash = HEXLOWER.encode(&hash.finalize());
     let name = "kubeadm.kubernetes.io/component-config.hash";
     map["metadata"]["annotations"] = json!({name: format!("sha256:{hash}")});
 }

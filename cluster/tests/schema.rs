@@ -76,6 +76,10 @@ image-tag = "v1.14.2"
 
 [addons]
 metrics-server = true
+
+[cloud]
+provider = "aws"
+config = "[Global]\nZone=eu-central-1a\n"
 "#;
 
 /// Fields that only a node which joins has.
@@ -92,7 +96,7 @@ addresses = "10.6.0.53"
 "#;
 
 /// Objects that both refuse, each for one value.
-const WRONG: [&str; 27] = [
+const WRONG: [&str; 30] = [
     "nmae = \"x\"",
     "name = 5",
     "cni = \"calico\"",
@@ -120,6 +124,9 @@ const WRONG: [&str; 27] = [
     "dns.addresses = 10",
     "addons.metrics-server = \"yes\"",
     "addons.metrics = true",
+    "cloud.provider = \"azure\"",
+    "cloud.provider = true",
+    "cloud.config = 5",
 ];
 
 fn tree(text: &str) -> Value {

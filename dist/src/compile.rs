@@ -36,6 +36,19 @@ pub(crate) fn program(repository: &Path) -> Result<PathBuf> {
     Ok(folder.join(target).join("release/slipway"))
 }
 
+/// The compiler's own words on its version, commit and host, which decide about the program's bytes.
+pub(crate) fn compiler(repository: &Path) -> Result<Vec<u8>> {
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = command(&rustc)
+        .arg("-vV")
+        .current_dir(repository)
+        .output()
+        .context("starting rustc")?;
+    ensure!(output.status.success(), "rustc -vV: {}", output.status);
+    ensure!(!output.stdout.is_empty(), "rustc -vV: it printed nothing");
+    Ok(output.stdout)
+}
+
 #[allow(
     clippy::disallowed_methods,
     reason = "the compiler is the host's, as for the program itself"
@@ -77,5 +90,15 @@ mod tests {
             assert!(flags.contains("/home/me/.cargo=/crates"), "{flags}");
         }
         assert!(flags(repository, crates).contains("+crt-static"));
+    }
+
+    #[test]
+    fn the_compiler_says_its_version_commit_and_host() {
+        let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let said = String::from_utf8(compiler(repository).unwrap()).unwrap();
+        assert!(said.starts_with("rustc "), "{said}");
+        for key in ["release: ", "commit-hash: ", "host: "] {
+            assert!(said.lines().any(|line| line.starts_with(key)), "{said}");
+        }
     }
 }

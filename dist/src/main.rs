@@ -1,5 +1,5 @@
-//! Makes the tarball of a release: the program, linked statically, with its manual pages and completions; the same bytes for the same
-//! sources and compiler, wherever they are.
+//! Makes the tarball of a release: the program, linked statically, with its manual pages and completions, and the name of its compiler;
+//! the same bytes for the same sources and compiler, wherever they are.
 #![allow(clippy::print_stdout, reason = "the tarball's path is the result")]
 
 // Floor: the program
@@ -45,19 +45,18 @@ fn make(arguments: &Arguments) -> Result<()> {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .context("the crate is in the repository")?;
-    let program = match &arguments.program {
-        Some(program) => program.clone(),
-        None => compile::program(repository)?,
+    let (program, compiler) = match &arguments.program {
+        Some(program) => (program.clone(), None),
+        None => {
+            let compiler = compile::compiler(repository)?;
+            (compile::program(repository)?, Some(compiler))
+        }
     };
     let bytes = fs::read(&program).with_context(|| format!("reading {}", program.display()))?;
     elf::is_static(&bytes).with_context(|| format!("checking {}", program.display()))?;
     let mut files = documents::of(&program)?;
     files.insert("bin/slipway".to_owned(), (0o755, bytes));
-    for name in ["README.md", "CHANGELOG.md"] {
-        let path = repository.join(name);
-        let text = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-        files.insert(format!("share/doc/slipway/{name}"), (0o644, text));
-    }
+    files.extend(documents::texts(repository, compiler)?);
     let name = format!(
         "slipway-{}-{}-linux",
         env!("CARGO_PKG_VERSION"),

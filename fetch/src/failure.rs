@@ -162,24 +162,28 @@ pub fn shown(url: &str) -> String {
 
 /// An error with all its causes, as one sentence; with the machine's clock, where a certificate counts as not yet or no
 /// longer valid by it.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
-    let mut by_clock = false;
     while let Some(inner) = cause {
         let inner_text = inner.to_string();
         if !text.contains(&inner_text) {
             text.push_str(": ");
             text.push_str(&inner_text);
         }
-        by_clock |= is_of_another_time(inner);
         cause = inner.source();
     }
-    if by_clock {
+    text + &clock_note(error).unwrap_or_default()
+}
+
+/// What to say behind an error of which a certificate is the cause that counts as not yet or no longer valid: the machine's clock.
+#[must_use]
+pub fn clock_note(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    causes.any(is_of_another_time).then(|| {
         let now = httpdate::fmt_http_date(SystemTime::now());
-        text += &format!("; the machine's clock says {now}: set it if it is wrong");
-    }
-    text
+        format!("; the machine's clock says {now}: set it if it is wrong")
+    })
 }
 
 /// Whether the error is that of a certificate whose time has not come or is over.

@@ -89,7 +89,7 @@ pub use bucket::{Bucket, Parts, Stop};
 pub use client::{Client, OFFLINE, Options};
 pub use digest::Digest;
 pub use download::{bytes, file, pieces, verified_elsewhere};
-pub use failure::{Failure, shown};
+pub use failure::{Failure, clock_note, shown};
 pub use identity::{Endpoints, Identity};
 pub use links::{Links, Way};
 pub use login::{Login, Logins};

@@ -16,7 +16,9 @@ pub const ARROWS: &[(&str, &[&str])] = &[
     ("house", &[]),
     // Drives the finished program alone.
     ("dist", &[]),
-    ("api", &["cluster"]),
+    // Starts Cargo and what it compiled.
+    ("xtask", &[]),
+    ("api", &["cluster", "fetch"]),
     ("linux", &["image"]),
     ("ignition", &["image"]),
     ("fetch", &["image"]),

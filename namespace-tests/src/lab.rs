@@ -138,6 +138,7 @@ impl Lab {
             address,
             control_plane: false,
             object: Some(format!("{object}{IN_NAMESPACES}")),
+            metadata: None,
             services: Services::All,
             var: None,
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use image::container_images::IMAGES_COMMAND;
 use image::kubelet::ADMIN_KUBECONFIG;
-use image::paths::{ETC_UPPER, ETC_WORK, NODE_PROGRAM, RUN_CLUSTER};
+use image::paths::{ETC_UPPER, ETC_WORK, NODE_PROGRAM, RUN_CLUSTER, RUN_METADATA};
 
 use crate::control_groups::ControlGroups;
 use crate::disks::Disks;
@@ -40,6 +40,8 @@ pub struct NodeOptions {
     pub control_plane: bool,
     /// The text of its cluster object, if it has one.
     pub object: Option<String>,
+    /// What its cloud says of it, as the init leaves it in `/run/metadata`.
+    pub metadata: Option<String>,
     /// The services that `start` starts beside containerd.
     pub services: Services,
     /// The size of a `/var` that can be full, MiB; otherwise it is on this host's disk.
@@ -191,6 +193,9 @@ impl Node {
             (&self.address_6(), &self.options.network.address_6(1)),
             self.options.control_plane.then_some(&self.disks),
         )?)?;
+        if let Some(text) = &self.options.metadata {
+            self.write_running(RUN_METADATA, text)?;
+        }
         if let Some(running) = &mut self.running {
             running.since = Instant::now();
         }

@@ -5,6 +5,7 @@ use std::fs;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
+use cluster::cloud_controller;
 use cluster::duration::{self, time_after};
 use cluster::flannel;
 use cluster::manifests::LEFT;
@@ -155,12 +156,15 @@ pub(crate) fn objects(world: &World, bootstrap: &Bootstrap) -> Result<Vec<Value>
     let bridge = (object.cni == Cni::Bridge).then(pod_routes);
     let flannel = (object.cni == Cni::Flannel)
         .then(|| flannel::objects(&object.config, &object.flannel_image));
+    let cloud = object.cloud_controller.as_ref();
+    let cloud = cloud.map(|controller| cloud_controller::objects(&object.config, controller));
     let metrics_server = metrics_server::objects(world, object)?;
     let all = std::iter::once(administrators())
         .chain(rendered)
         .chain(api_servers_readers())
         .chain(bridge.into_iter().flatten())
         .chain(flannel.into_iter().flatten())
+        .chain(cloud.into_iter().flatten())
         .chain(metrics_server);
     let made = all.filter(|object| object.action == Action::Create);
     Ok(made.map(|object| applied(object.value)).collect())

@@ -199,7 +199,7 @@ mod tests {
                 listener,
                 move || pair.clone(),
                 move |request| match request.line.as_str() {
-                    "GET /api/v1/nodes/node1" => {
+                    "GET /api/v1/nodes/node1" if request.authorization.is_empty() => {
                         let node = json!({
                             "spec": {"podCIDRs": ["10.244.3.0/24"]},
                             "status": {"conditions": [{"type": "Ready", "status": "True"}]},

@@ -18,6 +18,7 @@ use cluster::pki::{self, KeyFile, Progress, Renewal, Wanted};
 use cluster::static_pods::{self, ETCD as ETCD_MANIFEST, File};
 use cluster::yaml;
 
+use data_encoding::HEXLOWER;
 use image::node::EtcdIdentity;
 use image::paths::{CLUSTER, ETCD, ETCD_IDENTITY, RUN_API_SERVER};
 use linux::atomic_file;
@@ -339,8 +340,7 @@ fn fingerprint(world: &World, object: &Object) -> Result<Option<String>> {
 
 /// SHA-256, hexadecimal.
 pub(crate) fn hexadecimal(content: &[u8]) -> String {
-    let hash = Sha256::digest(content);
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&Sha256::digest(content))
 }
 
 /// The network of pods: with the subnets of a first node until the API server knows this node's. A file of the config

@@ -14,6 +14,8 @@ use api::{Api, Trust};
 pub(crate) const INFO: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
 /// The configuration of its kubelets, for nodes and those that join.
 pub(crate) const KUBELET: &str = "/api/v1/namespaces/kube-system/configmaps/kubelet-config";
+/// The node of a name, which is to follow.
+pub(crate) const NODE: &str = "/api/v1/nodes/";
 /// The version of an API server.
 pub(crate) const VERSION: &str = "/version";
 
@@ -28,17 +30,18 @@ pub(crate) struct Discovered {
     pub(crate) version: Option<Version>,
 }
 
-/// Asks the control plane once, at the endpoint or else at the other servers that the object names; each request may take so long. The token goes to a server of the pinned authority alone.
+/// Asks the control plane once whether this node may join, at the endpoint or else at the other servers that the object names; each request may take so long. The token goes to a server of the pinned authority alone.
 ///
 /// # Errors
 /// The first reason not to trust or not to join the cluster.
 pub(crate) fn discover(object: &Object, join: &Join, timeout: Duration) -> Result<Discovered> {
     let endpoint = object.config.control_plane_url();
+    let name = &object.config.init.node_registration.name;
     let others = object.balancer.servers.iter();
     let others = others.map(|server| format!("https://{server}"));
     let mut reasons = Vec::new();
     for url in std::iter::once(endpoint.clone()).chain(others) {
-        match discover_at(&url, url == endpoint, join, timeout) {
+        match discover_at(&url, url == endpoint, name, join, timeout) {
             Ok(found) => return Ok(found),
             Err(error) => reasons.push(error),
         }
@@ -54,6 +57,7 @@ pub(crate) fn discover(object: &Object, join: &Join, timeout: Duration) -> Resul
 fn discover_at(
     endpoint: &str,
     is_endpoint: bool,
+    name: &str,
     join: &Join,
     timeout: Duration,
 ) -> Result<Discovered> {
@@ -76,11 +80,31 @@ fn discover_at(
     let map = api.get(KUBELET)?;
     let kubelet = map.as_ref().and_then(|map| map["data"]["kubelet"].as_str());
     let kubelet = kubelet.context("the cluster has no map kube-system/kubelet-config")?;
+    refuse_ready(&api, name)?;
     Ok(Discovered {
         kubelet: kubelet.to_owned(),
         version: version(&api),
         info,
     })
+}
+
+/// Refuses a name that a Ready node has, as kubeadm does: the control plane would give this machine that node's certificate, whose
+/// pods would run here. One that is not Ready is this machine's own of before.
+fn refuse_ready(api: &Api, name: &str) -> Result<()> {
+    let node = api.get(&format!("{NODE}{name}"));
+    let node = node.with_context(|| format!("asking whether there is a node {name:?}"))?;
+    let conditions = node
+        .as_ref()
+        .and_then(|node| node["status"]["conditions"].as_array());
+    let is_ready = conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True");
+    ensure!(
+        !is_ready,
+        "the cluster has a node {name:?} that is Ready: another machine has this name, or this one was installed anew a moment ago"
+    );
+    Ok(())
 }
 
 /// Best effort: a cluster may have taken the right to ask for it away.

@@ -16,7 +16,9 @@ use image::kubelet::{
     MOUNTS, RUNTIME_SOCKET, SHUTDOWN_CRITICAL_SECONDS, SHUTDOWN_GRACE_SECONDS, UNIT,
 };
 use image::node::EtcdGate;
-use image::paths::{CLUSTER, HOSTNAME, KUBEADM_CONFIG, RESOLV_CONF, RUN_ETCD_GATE, VAR_LINKS};
+use image::paths::{
+    CLUSTER, HOSTNAME, KUBEADM_CONFIG, RESOLV_CONF, RUN_ETCD_GATE, RUN_METADATA, VAR_LINKS,
+};
 use linux::atomic_file;
 use linux::waiter::Waiter;
 use linux::world::World;
@@ -215,8 +217,30 @@ fn host(world: &World) -> Result<Host> {
             .map(ToString::to_string)
             .collect(),
         resolved: is_resolved(world),
+        provider_id: provider_id(world)?,
         proxies: Vec::new(),
     })
+}
+
+/// What Amazon calls this machine, as its cloud controller has it: `aws:///ZONE/INSTANCE`
+/// (<https://github.com/kubernetes/cloud-provider-aws/blob/v1.36.2/pkg/providers/v1/instances.go>). By it the controller finds the machine of
+/// a node whatever that is called.
+fn provider_id(world: &World) -> Result<Option<String>> {
+    let file = world.in_run(RUN_METADATA);
+    let text = atomic_file::read(&file).with_context(|| format!("reading {}", file.display()))?;
+    let text = String::from_utf8_lossy(&text.unwrap_or_default()).into_owned();
+    let value = |name: &str| {
+        let mut lines = text.lines();
+        let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        found
+            .map(|value| value.trim_matches('"'))
+            .filter(|value| !value.is_empty())
+    };
+    let zone = value("AFTERBURN_AWS_AVAILABILITY_ZONE");
+    let instance = value("AFTERBURN_AWS_INSTANCE_ID");
+    Ok(zone
+        .zip(instance)
+        .map(|(zone, instance)| format!("aws:///{zone}/{instance}")))
 }
 
 /// The name of the machine as a node: the host name in lower case, as kubeadm and the kubelet have it.
@@ -292,4 +316,42 @@ pub(crate) fn default_address() -> Option<IpAddr> {
         let address = socket.local_addr().ok()?.ip();
         (!address.is_unspecified() && !address.is_loopback()).then_some(address)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use linux::world::Clock;
+
+    use super::*;
+    use crate::samples::{machine, put};
+
+    /// The controller finds the machine of a node by it; half of it would be that of another one.
+    #[test]
+    fn amazons_machines_have_the_id_that_their_cloud_calls_them_by() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        assert_eq!(provider_id(&world).unwrap(), None);
+        let file = world.in_run(RUN_METADATA);
+        let said = |text: &str| {
+            put(&file, text);
+            provider_id(&world).unwrap()
+        };
+        let whole = "SLIPWAY_PLATFORM=aws\nAFTERBURN_AWS_AVAILABILITY_ZONE=eu-central-1a\nAFTERBURN_AWS_INSTANCE_ID=\"i-0abc\"\n";
+        assert_eq!(said(whole).as_deref(), Some("aws:///eu-central-1a/i-0abc"));
+        for half in [
+            "AFTERBURN_AWS_INSTANCE_ID=i-0abc\n",
+            "AFTERBURN_AWS_AVAILABILITY_ZONE=eu-central-1a\nAFTERBURN_AWS_INSTANCE_ID=\n",
+            "AFTERBURN_GCP_INSTANCE_ID=1\n",
+        ] {
+            assert_eq!(said(half), None, "{half}");
+        }
+        let object = "[node]\naddress = \"10.0.0.7\"\n[cloud]\nprovider = \"external\"\n";
+        let world = machine(folder.path(), object);
+        said(whole);
+        let read = read(&world, Duration::ZERO).unwrap().unwrap();
+        assert_eq!(
+            read.object.config.provider_id.as_deref(),
+            Some("aws:///eu-central-1a/i-0abc")
+        );
+    }
 }

@@ -26,7 +26,7 @@ pub(crate) enum Trouble<'a> {
 const NO_SERVER: &str = "start a control plane: the row `API servers` of `slipway-node status` says why each is not ready";
 
 /// Parts of a line of what is waited for, and what to do; the first that fits counts. `docs/cluster.md` tells what they mean.
-const WAITS: [(&str, &str); 7] = [
+const WAITS: [(&str, &str); 9] = [
     (
         "is not signed for the token",
         "make a new token, `slipway cluster join-config --fresh-token`, and put it into [join] of /etc/slipway/cluster.toml",
@@ -38,6 +38,14 @@ const WAITS: [(&str, &str); 7] = [
     (
         "the cluster's authority has the public key",
         "correct endpoint or ca-hashes in /etc/slipway/cluster.toml: one of them is of another cluster",
+    ),
+    (
+        "that is Ready: another machine has this name",
+        "give this node another name ([node] name in /etc/slipway/cluster.toml), or stop the other machine; if this one was installed anew, wait a minute",
+    ),
+    (
+        "the machine's clock says",
+        "set the clock if it is wrong (`timedatectl`, and a time server in /etc/systemd/timesyncd.conf); the node goes on by itself",
     ),
     (
         "is not approved yet",
@@ -118,6 +126,12 @@ mod tests {
                 Some("the whole token"),
             ),
             (Trouble::Join(&pins.to_string()), Some("ca-hashes")),
+            (
+                Trouble::Join(
+                    "the cluster has a node \"w1\" that is Ready: another machine has this name, or",
+                ),
+                Some("another name"),
+            ),
             (
                 Trouble::Begin("KubeletNotReady: cni plugin not initialized"),
                 Some("cni = \"bridge\""),

@@ -16,13 +16,14 @@ use cluster::discovery::{Refusal, pinned};
 use data_encoding::BASE64URL_NOPAD;
 use image::paths::{CLUSTER, HOSTNAME, RUN_ETCD_GATE, RUN_MANIFEST};
 use linux::world::{Clock, World};
+use rcgen::{CertificateParams, DistinguishedName, DnType, Issuer, KeyPair};
 use ring::hmac;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 
-use crate::discover::{INFO, KUBELET, VERSION};
+use crate::discover::{INFO, KUBELET, NODE, VERSION};
 use crate::{apply, control_plane, object};
 
 /// A machine whose image brings Kubernetes, with this cluster object.
@@ -242,6 +243,24 @@ impl ControlPlane {
         (file("crt"), file("key"))
     }
 
+    /// A certificate of its API server that is of this year alone, and the key.
+    pub(crate) fn certificate_of(&self, year: i32) -> (String, String) {
+        let named = |name: &str| {
+            let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+            params.distinguished_name = DistinguishedName::new();
+            params.distinguished_name.push(DnType::CommonName, name);
+            params
+        };
+        let authority = KeyPair::from_pem(&self.file("/etc/kubernetes/pki/ca.key")).unwrap();
+        let issuer = Issuer::new(named("kubernetes"), authority);
+        let key = KeyPair::generate().unwrap();
+        let mut params = named("kube-apiserver");
+        params.not_before = rcgen::date_time_ymd(year, 1, 1);
+        params.not_after = rcgen::date_time_ymd(year + 1, 1, 1);
+        let certificate = params.signed_by(&key, &issuer).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+
     /// The pin of its authority.
     pub(crate) fn pin(&self) -> String {
         match pinned(&self.file("/etc/kubernetes/pki/ca.crt"), &[]) {
@@ -307,6 +326,9 @@ impl ControlPlane {
             (Some(INFO), _) => Answer::Full(200, self.object(INFO).to_string()),
             (Some(KUBELET), token) if *token == allowed => {
                 Answer::Full(200, self.object(KUBELET).to_string())
+            }
+            (Some(path), token) if path.starts_with(NODE) && *token == allowed => {
+                status(404, "nodes not found")
             }
             (Some(VERSION), _) => Answer::Full(200, json!({"gitVersion": "v1.36.3"}).to_string()),
             _ => status(403, "User \"system:anonymous\" cannot get this resource"),

@@ -14,6 +14,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use data_encoding::HEXLOWER;
 use linux::world::World;
 use serde::Serialize;
 
@@ -117,7 +118,7 @@ impl Peer {
         stream.set_read_timeout(Some(SOON))?;
         stream.set_write_timeout(Some(SOON))?;
         let user = nix::unistd::geteuid().to_string();
-        let hexadecimal: String = user.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let hexadecimal = HEXLOWER.encode(user.as_bytes());
         let mut stream = BufReader::new(stream);
         let hello = format!("\0AUTH EXTERNAL {hexadecimal}\r\n");
         stream.get_mut().write_all(hello.as_bytes())?;

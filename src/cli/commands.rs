@@ -24,7 +24,7 @@ use slipway::publish::page::Page;
 use slipway::recipe::{self as recipes, Choice, Platform, SET_TOOLS_BUILD};
 use slipway::vm::machine::disk::Bus;
 use slipway::vm::{demo, disks, pxe, run, timeline};
-use slipway::{compare, doctor, inspect, pipeline};
+use slipway::{artifact, compare, doctor, inspect, pipeline};
 
 pub(crate) use self::cache::cache;
 pub(crate) use self::ignition::ignition;
@@ -37,17 +37,21 @@ const FAILURE: u8 = 1;
 const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &RunArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
-    let session = &output.session(interrupt)?;
     let given = arguments::given_or_only(args.image.as_deref())?;
-    if given.is_dir() && !args.choice.is_empty() {
+    let is_built = given.is_dir();
+    if is_built && !args.choice.is_empty() {
         bail!(
             "--variant and --set are for a recipe, and {} is built",
             given.display()
         );
     }
+    let mut options = args.options();
+    // Before anything is built or fetched.
+    let disk = is_built.then(|| given.join(artifact::DISK));
+    run::check(&options, disk.as_deref())?;
+    let session = &output.session(interrupt)?;
     let choice = args.choice.one();
     let (image, tools, bus) = image(session, &given, choice, &args.out.output)?;
-    let mut options = args.options();
     options.bus = args.bus.unwrap_or(bus);
     run::run(session, &image, &tools, &options)?;
     Ok(ExitCode::SUCCESS)
@@ -62,8 +66,8 @@ fn image(
     output: &Path,
 ) -> Result<(run::Image, Tools, Bus)> {
     if given.is_dir() {
-        let tools = carried_tools(session)?;
-        return Ok((run::Image::open(given)?, tools, Bus::default()));
+        let image = run::Image::open(given)?;
+        return Ok((image, carried_tools(session)?, Bus::default()));
     }
     if given.extension().is_none_or(|kind| kind != "toml") {
         bail!(

@@ -125,7 +125,8 @@ impl<'a> Launcher<'a> {
     /// # Errors
     /// If they are too many.
     pub(crate) fn stages(&self) -> Result<(Vec<Member>, Vec<Member>)> {
-        let members = machines::members(self.cluster.control_planes, self.cluster.workers)?;
+        let (control_planes, workers) = (self.cluster.control_planes, self.cluster.workers);
+        let members = machines::members(self.file, control_planes, workers)?;
         Ok(stages(self.folder, members))
     }
 
@@ -201,8 +202,10 @@ mod tests {
     #[test]
     fn only_control_planes_that_are_new_wait_for_the_others() {
         let folder = tempfile::tempdir().unwrap();
+        let file = ClusterFile::parse(Path::new("blue.toml"), "name = \"blue\"\n").unwrap();
         let stages = || {
-            let (at_once, later) = stages(folder.path(), machines::members(3, 1).unwrap());
+            let members = machines::members(&file, 3, 1).unwrap();
+            let (at_once, later) = stages(folder.path(), members);
             [at_once, later].map(|members| {
                 let names: Vec<String> = members.into_iter().map(|member| member.name).collect();
                 names.join(" ")

@@ -1,6 +1,9 @@
 //! The machines of a cluster on this host: each with a card for the network between them, and its config.
 
+use std::net::{IpAddr, SocketAddr};
+
 use anyhow::{Context, Result, ensure};
+use cluster::address::Subnet;
 use serde_json::{Map, Value, json};
 
 use super::node::{self, Own, Part};
@@ -10,6 +13,8 @@ use crate::vm::agent::{Secret, Start, data_url};
 
 /// The network between the machines, with this many bits: no other way leads there.
 const NETWORK: ([u8; 3], u8) = ([10, 77, 0], 24);
+/// The same of IPv6 (RFC 4193), for clusters with such subnets.
+const NETWORK_6: (u16, u8) = (0xfd77, 64);
 /// The last octet of the first machine's address.
 const FIRST: u8 = 11;
 /// The most machines: more have no room on one host.
@@ -42,17 +47,17 @@ pub struct Member {
     pub name: String,
     /// What it is in the cluster.
     pub part: Part,
-    /// Its address between the machines.
-    pub address: String,
+    /// Its addresses between the machines: one of each IP version that the cluster has, first the one by which the node is known.
+    pub addresses: Vec<IpAddr>,
     /// The Ethernet address of its card there.
     pub mac: String,
 }
 
-/// The machines: the control planes, then the workers.
+/// The machines of this cluster: the control planes, then the workers.
 ///
 /// # Errors
 /// If there is no control plane, or they are too many.
-pub fn members(control_planes: u8, workers: u8) -> Result<Vec<Member>> {
+pub fn members(file: &ClusterFile, control_planes: u8, workers: u8) -> Result<Vec<Member>> {
     ensure!(control_planes > 0, "a cluster has a control plane at least");
     let all = control_planes.saturating_add(workers);
     ensure!(
@@ -66,18 +71,37 @@ pub fn members(control_planes: u8, workers: u8) -> Result<Vec<Member>> {
     };
     let members = (0..all).map(|number| {
         let (part, name) = part(number);
-        Member::new(number, name, part)
+        Member::new(file, number, name, part)
     });
     Ok(members.collect())
 }
 
+/// The addresses of a machine, one of each version of which the cluster has subnets, in the order of those of services.
+fn addresses(file: &ClusterFile, number: u8) -> Vec<IpAddr> {
+    let last = FIRST + number;
+    let ([a, b, c], _) = NETWORK;
+    let (first, _) = NETWORK_6;
+    let networks = &file.config().cluster.networking;
+    let subnets = [&networks.service_subnet, &networks.pod_subnet].into_iter();
+    let mut all: Vec<IpAddr> = Vec::new();
+    for subnet in subnets.flat_map(|text| Subnet::parse_list(text)) {
+        let address = match subnet.first {
+            IpAddr::V4(_) => IpAddr::from([a, b, c, last]),
+            IpAddr::V6(_) => IpAddr::from([first, 0, 0, 0, 0, 0, 0, last.into()]),
+        };
+        if !all.contains(&address) {
+            all.push(address);
+        }
+    }
+    all
+}
+
 impl Member {
-    fn new(number: u8, name: String, part: Part) -> Self {
-        let ([a, b, c], _) = NETWORK;
+    fn new(file: &ClusterFile, number: u8, name: String, part: Part) -> Self {
         Self {
             name,
             part,
-            address: format!("{a}.{b}.{c}.{}", FIRST + number),
+            addresses: addresses(file, number),
             mac: format!("52:54:00:51:1c:{:02x}", FIRST + number),
         }
     }
@@ -89,7 +113,7 @@ impl Member {
     pub fn config(&self, file: &ClusterFile, secrets: &Secrets, agent: &Secret) -> Result<Value> {
         let own = Own {
             name: Some(self.name.clone()),
-            address: Some(self.address.clone()),
+            address: self.addresses.first().map(ToString::to_string),
         };
         let mut config = node::config(file, secrets, self.part, &own)?;
         let network = json!({
@@ -115,11 +139,26 @@ impl Member {
     }
 
     fn network(&self) -> String {
-        let (_, bits) = NETWORK;
-        format!(
-            "[Match]\nMACAddress={}\n\n[Network]\nAddress={}/{bits}\nLinkLocalAddressing=no\n",
-            self.mac, self.address
-        )
+        // Its neighbours of IPv6 know a card by its link-local address.
+        let local = match self.addresses.iter().any(IpAddr::is_ipv6) {
+            true => "ipv6",
+            false => "no",
+        };
+        let mut text = format!(
+            "[Match]\nMACAddress={}\n\n[Network]\nLinkLocalAddressing={local}\nIPv6AcceptRA=no\n",
+            self.mac
+        );
+        for address in &self.addresses {
+            let bits = if address.is_ipv4() {
+                NETWORK.1
+            } else {
+                NETWORK_6.1
+            };
+            // Nobody else is on this network.
+            text +=
+                &format!("\n[Address]\nAddress={address}/{bits}\nDuplicateAddressDetection=none\n");
+        }
+        text
     }
 }
 
@@ -158,11 +197,13 @@ pub fn local(file: &ClusterFile, control_planes: u8) -> Result<ClusterFile> {
         let host = cluster::address::host_and_port(endpoint).map_or(endpoint, |(host, _)| host);
         names.push(json!(host));
     }
-    let first = Member::new(0, String::new(), Part::First);
-    fields.insert(
-        "endpoint".to_owned(),
-        json!(format!("{}:{port}", first.address)),
-    );
+    let port = u16::try_from(port).context("api-server.port is no port")?;
+    let first = addresses(file, 0);
+    let first = first
+        .first()
+        .context("the cluster has no subnet of services")?;
+    let endpoint = SocketAddr::new(*first, port);
+    fields.insert("endpoint".to_owned(), json!(endpoint.to_string()));
     let text = serde_json::to_string(&fields)?;
     ClusterFile::parse(file.path(), &text)
 }
@@ -224,10 +265,14 @@ mod tests {
         assert_eq!(file.endpoint().unwrap(), "10.77.0.11:6443");
         let sans = &file.config().cluster.api_server.cert_sans;
         assert_eq!(*sans, ["localhost", "127.0.0.1", "api.example.test"]);
-        let members = members(2, 2).unwrap();
+        let members = members(&file, 2, 2).unwrap();
         let named: Vec<_> = members
             .iter()
-            .map(|member| (member.name.as_str(), member.address.as_str()))
+            .map(|member| (member.name.as_str(), member.addresses[0].to_string()))
+            .collect();
+        let named: Vec<_> = named
+            .iter()
+            .map(|(name, address)| (*name, &**address))
             .collect();
         assert_eq!(
             named,
@@ -248,18 +293,44 @@ mod tests {
                 "{config}"
             );
         }
-        assert!(members[1].network().contains("Address=10.77.0.12/24"));
+        assert!(members[1].network().contains("Address=10.77.0.12/24\n"));
         let parts: Vec<Part> = members.iter().map(|member| member.part).collect();
         assert_eq!(
             parts,
             [Part::First, Part::Further, Part::Worker, Part::Worker]
         );
         for (control_planes, workers) in [(1, 20), (200, 200)] {
-            let error = super::members(control_planes, workers)
+            let error = super::members(&file, control_planes, workers)
                 .unwrap_err()
                 .to_string();
             assert!(error.contains("at most 20"), "{error}");
         }
-        assert!(super::members(0, 1).is_err());
+        assert!(super::members(&file, 0, 1).is_err());
+    }
+
+    /// By the first subnet of services the nodes are known, and of each version there is an address.
+    #[test]
+    fn machines_have_an_address_of_each_version_of_their_cluster() {
+        let of = |subnets: &str| {
+            let text = format!("name = \"blue\"\n[networks]\n{subnets}\n");
+            let file = ClusterFile::parse(Path::new("blue.toml"), &text).unwrap();
+            let local = local(&file, 1).unwrap();
+            let member = members(&local, 1, 1).unwrap().remove(1);
+            let lines: Vec<String> = member
+                .network()
+                .lines()
+                .filter_map(|line| line.strip_prefix("Address=").map(str::to_owned))
+                .collect();
+            (local.endpoint().unwrap().to_owned(), lines.join(" "))
+        };
+        let (endpoint, addresses) = of(
+            "pods = [\"10.5.0.0/16\", \"fd00:5::/48\"]\nservices = [\"10.6.0.0/16\", \"fd00:6::/112\"]",
+        );
+        assert_eq!(
+            (&*endpoint, &*addresses),
+            ("10.77.0.11:6443", "10.77.0.12/24 fd77::c/64")
+        );
+        let (endpoint, addresses) = of("pods = \"fd00:5::/48\"\nservices = \"fd00:6::/112\"");
+        assert_eq!((&*endpoint, &*addresses), ("[fd77::b]:6443", "fd77::c/64"));
     }
 }

@@ -1,5 +1,6 @@
 //! The cluster object's file on a workstation: made from a template, and read by the rules that nodes read it by.
 
+use std::fmt;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,18 @@ const TEMPLATE: &str = include_str!("template.toml");
 const NEWEST: &str = "v1.36.0";
 /// The longest name: a label of DNS (RFC 1035).
 const LONGEST_NAME: usize = 63;
+
+/// The error of an object that has mistakes: all of them, each with line and column.
+#[derive(Clone, Debug)]
+pub struct Wrong(String);
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Wrong {}
 
 /// The file of a cluster object.
 #[derive(Clone, Debug)]
@@ -71,7 +84,8 @@ impl ClusterFile {
         )
         .map_err(|report| {
             let lines: Vec<String> = report.mistakes.iter().map(ToString::to_string).collect();
-            anyhow::anyhow!("{} is refused:\n  {}", path.display(), lines.join("\n  "))
+            let lines = lines.join("\n  ");
+            Wrong(format!("{} is refused:\n  {lines}", path.display()))
         })?;
         let fields = if text.trim_start().starts_with('{') {
             serde_json::from_str(text)?

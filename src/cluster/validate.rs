@@ -16,6 +16,8 @@ const PODS: &str = "/api/v1/namespaces/kube-system/pods";
 const ROLE: &str = "node-role.kubernetes.io/";
 /// The condition that says whether a node or a pod can be used.
 const CONDITION: &str = "Ready";
+/// The taint of a node that waits for its cloud's controller.
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// A condition of a node that has not been told yet.
 const UNKNOWN: &str = "Unknown";
 
@@ -47,6 +49,8 @@ pub struct Node {
     pub version: String,
     /// Whether it is Ready.
     pub ready: bool,
+    /// Whether its cloud's controller knows its machine, if it waits for one: before, it takes no pods.
+    pub initialized: bool,
     /// Why it is not Ready, or what is to be known of one that is.
     pub reason: Option<String>,
 }
@@ -98,7 +102,9 @@ fn report(nodes: &[Value], pods: &[Value], expected: usize) -> Report {
     // A cluster without nodes runs nothing.
     let missing = expected.max(1).saturating_sub(nodes.len());
     Report {
-        valid: missing == 0 && pods.is_empty() && nodes.iter().all(|node| node.ready),
+        valid: missing == 0
+            && pods.is_empty()
+            && nodes.iter().all(|node| node.ready && node.initialized),
         api_server: None,
         nodes,
         missing,
@@ -152,8 +158,15 @@ fn node(object: &Value) -> Node {
         roles: roles.join(","),
         version: text(&object["status"]["nodeInfo"]["kubeletVersion"]),
         ready: is_ready,
+        initialized: is_initialized(object),
         reason,
     }
+}
+
+fn is_initialized(object: &Value) -> bool {
+    let taints = object["spec"]["taints"].as_array();
+    let mut taints = taints.into_iter().flatten();
+    !taints.any(|taint| taint["key"] == UNINITIALIZED)
 }
 
 /// What is to be known of a node that is Ready: it takes no pods, or is short of something.
@@ -168,6 +181,9 @@ fn remarks(object: &Value) -> Option<String> {
     let mut remarks: Vec<String> = Vec::new();
     if object["spec"]["unschedulable"] == true {
         remarks.push("it takes no new pods (cordoned)".to_owned());
+    }
+    if !is_initialized(object) {
+        remarks.push("it takes no pods until its cloud's controller knows the machine".to_owned());
     }
     remarks.extend(
         pressures
@@ -325,6 +341,19 @@ mod tests {
         assert_eq!(
             report.nodes[0].reason.as_deref(),
             Some("it takes no new pods (cordoned), DiskPressure")
+        );
+    }
+
+    #[test]
+    fn a_node_that_no_controller_knows_is_named_and_is_not_well() {
+        let mut node = a_node("w1", &well());
+        node["spec"]["taints"] =
+            json!([{"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"}]);
+        let report = report(&[node], &[], 1);
+        assert!(!report.valid);
+        assert_eq!(
+            report.lines()[0],
+            "w1  Ready      worker  v1.36.3  it takes no pods until its cloud's controller knows the machine"
         );
     }
 

@@ -126,11 +126,10 @@ pub fn explain(error: Error, what: &str, places: &[Place<'_>]) -> Error {
         .iter()
         .map(|(place, space)| {
             let (free, size) = (bytes(space.free), bytes(space.size));
-            format!(
-                "the {} {} has {free} of {size} free",
-                place.name,
-                place.folder.display()
-            )
+            // Whole, since who reads a log is in another folder.
+            let folder = std::path::absolute(place.folder);
+            let folder = folder.as_deref().unwrap_or(place.folder).display();
+            format!("the {} {folder} has {free} of {size} free", place.name)
         })
         .collect();
     let remedy = known.first().map(|(place, _)| place.remedy);

@@ -9,6 +9,7 @@ pub mod background;
 mod busy;
 #[cfg(test)]
 pub(crate) mod c_program;
+mod clock;
 mod loopback;
 mod namespace;
 mod unsynced;
@@ -24,6 +25,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+pub use clock::ANOTHER_DAY;
 pub use namespace::DEVICE_LINKS;
 pub use user::{become_root_of_namespace, forbidding_sysctl, without_subordinate_ids};
 

@@ -1,50 +1,39 @@
 //! Runs maintainer scripts in a sandbox whose root is the tree: `preinst install` before a package is unpacked, and
 //! the tree's dpkg for everything after it.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
 use super::database::{self, FOLDER, UNPACKING};
 use super::package::Unpacked;
+use super::surroundings::Machine;
 use super::{certificates, shortcuts};
 use crate::host::cache;
 use crate::host::sandbox::Sandbox;
 
-/// Prevents the start of services during the build (the policy layer of Debian policy 9.11.1).
-const POLICY: &str = "usr/sbin/policy-rc.d";
 /// Random files that scripts create and the clean-up removes; a script that finds its file creates none.
 const SPARED: &[(&str, &str)] = &[
     ("openssh-server", "etc/ssh/ssh_host_rsa_key"),
     ("openssh-server", "etc/ssh/ssh_host_ecdsa_key"),
     ("openssh-server", "etc/ssh/ssh_host_ed25519_key"),
 ];
-/// The host's name for scripts, the same on every building machine. A name that they write down is then one that
-/// every node has too.
-pub(super) const HOST: &str = "localhost";
+
 /// The surroundings of maintainer scripts.
 #[derive(Debug)]
 pub(super) struct Scripts<'a> {
     root: &'a Path,
+    machine: &'a Machine,
     sandbox: Sandbox,
 }
 
 impl<'a> Scripts<'a> {
     /// Prepares a tree that has its skeleton, and no package yet.
-    pub(super) fn prepare(root: &'a Path, epoch: u64, host: &str) -> Result<Self> {
-        let policy = root.join(POLICY);
-        if let Some(folder) = policy.parent() {
-            fs::create_dir_all(folder)?;
-        }
-        fs::write(&policy, "#!/bin/sh\nexit 101\n")?;
-        fs::set_permissions(&policy, Permissions::from_mode(0o755))?;
-        for (path, content) in surroundings(host) {
-            fs::write(root.join(path), content)?;
-        }
+    pub(super) fn prepare(root: &'a Path, epoch: u64, machine: &'a Machine) -> Result<Self> {
+        machine.furnish(root)?;
         let sandbox = Sandbox::new(root)
-            .hostname(host)
+            .hostname(machine.host)
             // What one script leaves there the next one finds, as on the disk of an installation.
             .bind(&root.join("run"), "/run")
             .without_syncs()
@@ -55,7 +44,11 @@ impl<'a> Scripts<'a> {
             // systemd's programs check this before they touch a running system.
             .env("SYSTEMD_OFFLINE", "1")
             .env("SYSTEMD_IN_CHROOT", "1");
-        Ok(Self { root, sandbox })
+        Ok(Self {
+            root,
+            machine,
+            sandbox,
+        })
     }
 
     /// Runs the `preinst` scripts of packages.
@@ -92,7 +85,7 @@ impl<'a> Scripts<'a> {
     /// Lets dpkg configure all unpacked packages, and removes what was only for the scripts.
     pub(super) fn finish(self) -> Result<()> {
         self.dpkg(&["--pending"])?;
-        Ok(fs::remove_file(self.root.join(POLICY))?)
+        self.machine.clear(self.root)
     }
 
     fn dpkg(&self, what: &[&str]) -> Result<()> {
@@ -118,20 +111,4 @@ impl<'a> Scripts<'a> {
             shortcuts::during(self.root, configure)
         })
     }
-}
-
-/// Files that every installed system has before its packages, and no package brings.
-fn surroundings(host: &str) -> [(&'static str, String); 3] {
-    let names = match host {
-        HOST => HOST.to_owned(),
-        host => format!("{host} {HOST}"),
-    };
-    [
-        (
-            "etc/hosts",
-            format!("127.0.0.1\t{names}\n::1\t\t{names} ip6-localhost ip6-loopback\n"),
-        ),
-        ("etc/hostname", format!("{host}\n")),
-        ("etc/resolv.conf", String::new()),
-    ]
 }

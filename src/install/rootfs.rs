@@ -11,7 +11,8 @@ use anyhow::{Context, Result, bail};
 use super::options::{Options, Purpose};
 use super::reach::tidy;
 use super::report::Report;
-use super::{clean, configure, first_boot, generated, layout, pack, unpack, waves};
+use super::surroundings::{FIRST, Machine};
+use super::{clean, first_boot, generated, layout, pack, unpack, waves};
 use crate::code;
 use crate::debian::pinned::{Deb, LockedPackage};
 use crate::host::cache::Key;
@@ -57,7 +58,7 @@ pub fn install(session: &Session, name: &str, debs: &[Deb], options: &Options) -
     let step = session.progress.step(name);
     let made = session.cache.step("rootfs", &key, |folder| {
         session.do_deferred()?;
-        make(folder, &debs, options, configure::HOST, &step)
+        make(folder, &debs, options, &FIRST, &step)
     })?;
     let rootfs = Rootfs::open(
         &made.path,
@@ -74,14 +75,14 @@ pub(super) fn make(
     folder: &Path,
     debs: &[Deb],
     options: &Options,
-    host: &str,
+    machine: &Machine,
     step: &Step,
 ) -> Result<()> {
     step.total(debs.iter().map(|deb| deb.package.size).sum());
     let root = folder.join("tree");
     // Every file of a package has the time that its archive says.
     let began = generated::now(folder)?;
-    let packages = waves::install(debs, &root, options, host, step)?;
+    let packages = waves::install(debs, &root, options, machine, step)?;
     step.note("cleaning and packing");
     let dropped = clean::clean(&root, &packages, options)?;
     let report = Report {

@@ -8,8 +8,8 @@ use anyhow::Result;
 
 use super::rootfs::unpack_only;
 use crate::code;
-use crate::debian::pinned::Deb;
-use crate::host::cache::Key;
+use crate::debian::pinned::{Deb, LockedPackage};
+use crate::host::cache::{Key, KeyBuilder};
 use crate::host::sandbox::Sandbox;
 use crate::host::session::Session;
 
@@ -32,6 +32,8 @@ pub struct Tools {
     pub root: PathBuf,
     /// Hash of all its inputs.
     pub key: Key,
+    /// Hash of its packages alone, for what depends on their programs and not on how they were unpacked.
+    pub packages: Key,
 }
 
 /// Unpacks the packages of set `name` into the cache, if they are not there yet, without running a script.
@@ -41,11 +43,13 @@ pub struct Tools {
 pub fn install(session: &Session, name: &str, debs: &[Deb]) -> Result<Tools> {
     let mut debs = debs.to_vec();
     debs.sort_by(|a, b| a.package.name.cmp(&b.package.name));
-    let mut key = Key::of("tools", code::ROOTFS);
-    for deb in &debs {
-        key = key.text(&deb.package.name, &deb.package.sha256);
-    }
-    let key = key.finish();
+    let of_packages = |key| {
+        let each = debs.iter().map(|deb| &deb.package);
+        let add =
+            |key: KeyBuilder, package: &LockedPackage| key.text(&package.name, &package.sha256);
+        each.fold(key, add).finish()
+    };
+    let key = of_packages(Key::of("tools", code::ROOTFS));
     let step = session.progress.step_once(name, key.as_str());
     let made = session.cache.step("tools", &key, |folder| {
         session.do_deferred()?;
@@ -76,6 +80,7 @@ pub fn install(session: &Session, name: &str, debs: &[Deb]) -> Result<Tools> {
     Ok(Tools {
         root: made.path.join("tree"),
         key,
+        packages: of_packages(Key::of_data("packages", 1)),
     })
 }
 

@@ -11,10 +11,11 @@ use std::path::Path;
 use anyhow::Result;
 
 use super::claims::Overlap;
-use super::configure::{HOST, Scripts};
+use super::configure::Scripts;
 use super::options::Options;
 use super::order::Order;
 use super::package::Unpacked;
+use super::surroundings::{FIRST, Machine};
 use super::unpack::Tree;
 use super::{clean, database, dkms};
 use crate::debian::pinned::Deb;
@@ -22,13 +23,13 @@ use crate::host::cache;
 use crate::host::progress::Step;
 use crate::host::session::Session;
 
-/// Installs packages into `root`, which must be empty or absent, without the files that the options leave out. `host` is the
-/// name of the host that scripts see.
+/// Installs packages into `root`, which must be empty or absent, without the files that the options leave out. Scripts see
+/// `machine`.
 pub(super) fn install(
     debs: &[Deb],
     root: &Path,
     options: &Options,
-    host: &str,
+    machine: &Machine,
     step: &Step,
 ) -> Result<Vec<Unpacked>> {
     let wanted: &(dyn Fn(&str) -> bool + Sync) = &|path| clean::is_kept(options, path);
@@ -37,7 +38,7 @@ pub(super) fn install(
     let order = Order::of(&packages);
     let mut tree = Tree::new(root, Overlap::Conflict, order.ranks())?;
     database::create(root)?;
-    let scripts = Scripts::prepare(root, options.epoch, host)?;
+    let scripts = Scripts::prepare(root, options.epoch, machine)?;
     let mut configured = BTreeSet::new();
     for (at, wave) in order.waves.iter().enumerate() {
         let first = at == 0;
@@ -82,7 +83,7 @@ pub(super) fn install(
 pub fn install_only(session: &Session, debs: &[Deb], root: &Path, options: &Options) -> Result<()> {
     let step = session.progress.step("install");
     step.total(debs.iter().map(|deb| deb.package.size).sum());
-    install(debs, root, options, HOST, &step)?;
+    install(debs, root, options, &FIRST, &step)?;
     step.made(None);
     Ok(())
 }

@@ -52,11 +52,11 @@ pub(super) fn choose(
     let architecture = recipe.image.architecture.debian();
     loop {
         let mut chosen = BTreeMap::new();
-        let mut problems: Vec<(&str, Problem)> = Vec::new();
+        let mut problems: Vec<(String, Problem)> = Vec::new();
         let mut about = BTreeSet::new();
         for set in sets {
             let set = &with_headers(set, &chosen);
-            let before = earlier.map_or_else(Vec::new, |earlier| earlier.names(set.name));
+            let before = earlier.map_or_else(Vec::new, |earlier| earlier.names(&set.name));
             let requirements = Requirements {
                 packages: &set.packages,
                 backports: &set.backports,
@@ -69,10 +69,11 @@ pub(super) fn choose(
             match solve::solve(pool, architecture, &requirements) {
                 Ok(ids) => {
                     let packages = ids.iter().map(|&id| locked(archive, pool, id)).collect();
-                    chosen.insert(set.name.to_owned(), packages);
+                    chosen.insert(set.name.to_string(), packages);
                 }
                 Err(unsolved) => {
-                    problems.extend(unsolved.problems.into_iter().map(|one| (set.name, one)));
+                    let name = set.name.to_string();
+                    problems.extend(unsolved.problems.into_iter().map(|one| (name.clone(), one)));
                     about.extend(unsolved.names);
                 }
             }

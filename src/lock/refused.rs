@@ -6,8 +6,8 @@ use crate::debian::archive::NoComponents;
 use crate::debian::packages::Pool;
 use crate::debian::solve::Problem;
 use crate::recipe::{
-    Mistake, Mistakes, Place, Recipe, SET_DKMS, SET_ETCD, SET_KERNEL, SET_KUBELET, SET_LOCALES,
-    SET_ROOT, SetRequest,
+    Composed, Mistake, Mistakes, Place, Recipe, SET_DKMS, SET_ETCD, SET_KERNEL, SET_KUBELET,
+    SET_LOCALES, SET_ROOT, SetRequest,
 };
 
 /// The problems of the sets, by the sets' names, and the names in `backports` that are none. `held` says which versions the recipe
@@ -15,7 +15,7 @@ use crate::recipe::{
 pub(super) fn packages(
     recipe: &Recipe,
     pool: &Pool<'_>,
-    problems: &[(&str, Problem)],
+    problems: &[(String, Problem)],
     backports: &[&str],
     held: Option<&str>,
 ) -> Mistakes {
@@ -98,7 +98,10 @@ fn place(recipe: &Recipe, set: &str, package: &str) -> Option<Place> {
             let image = images.find(|image| image.packages().contains(&package))?;
             places.word(&["containers", "images"], image.name())
         }
-        _ => None,
+        set => {
+            let number = recipe.composed.iter().position(|one| one.set() == set)?;
+            places.word_of_item(&["containers", "composed"], (number, "packages"), package)
+        }
     }
 }
 
@@ -109,6 +112,7 @@ fn needed_by(set: &str) -> String {
         SET_DKMS => " to compile modules with".to_owned(),
         SET_LOCALES => ", which locales are made of".to_owned(),
         SET_ETCD => ", which this container image is made of".to_owned(),
+        set if set.starts_with(Composed::SET) => format!(", which the {set} is to have"),
         _ => format!(", which the set {set} of Slipway's tools needs"),
     }
 }
@@ -236,7 +240,8 @@ images = ['pause']
                 before: &[],
             };
             if let Err(unsolved) = solve(&pool, "amd64", &requirements) {
-                problems.extend(unsolved.problems.into_iter().map(|one| (set.name, one)));
+                let name = set.name.to_string();
+                problems.extend(unsolved.problems.into_iter().map(|one| (name.clone(), one)));
             }
         }
         // Of Slipway's tools one is enough.

@@ -11,7 +11,7 @@ use crate::host::progress::bytes;
 use crate::host::session::Session;
 use crate::lock::LockedRecipe;
 use crate::lock::objects::Wanted;
-use crate::recipe::{SET_KERNEL, SET_KUBELET, SET_ROOT, SET_TOOLS_BUILD};
+use crate::recipe::{Composed, SET_KERNEL, SET_KUBELET, SET_ROOT, SET_TOOLS_BUILD};
 
 /// What a build makes of the packages of each set in its cache, as a multiple of their size. Measured with a root of 75 MiB of packages:
 /// 3.1 times as a tree and 1.9 times as a file system with LZ4, 1.1 times for a kernel, 3.3 times for the tools. Rounded down, since the
@@ -22,6 +22,8 @@ const MADE: [(&str, u64); 4] = [
     (SET_TOOLS_BUILD, 3),
     (SET_KERNEL, 1),
 ];
+/// The same for a container image of packages, which is installed as the kubelet's.
+const COMPOSED: u64 = 3;
 /// The artifact without a copy of the disk.
 const REQUEST: &str = "aws";
 
@@ -41,7 +43,9 @@ pub(super) fn require(session: &Session, locked: &LockedRecipe, output: &Path) -
         .map(|object| object.sha256.as_str())
         .collect();
     let (mut made, mut image) = (0, 0);
-    for (set, times) in MADE {
+    let composed: Vec<String> = locked.recipe.composed.iter().map(Composed::set).collect();
+    let composed = composed.iter().map(|set| (set.as_str(), COMPOSED));
+    for (set, times) in MADE.into_iter().chain(composed) {
         let packages = locked.lock.sets.get(set).into_iter().flatten();
         let packages: Vec<_> = packages.collect();
         let size: u64 = packages.iter().map(|package| package.size).sum();
@@ -50,7 +54,7 @@ pub(super) fn require(session: &Session, locked: &LockedRecipe, output: &Path) -
             .any(|package| missing.contains(package.sha256.as_str()))
         {
             made += size * times;
-            let is_of_image = [SET_ROOT, SET_KUBELET].contains(&set);
+            let is_of_image = ![SET_TOOLS_BUILD, SET_KERNEL].contains(&set);
             image += if is_of_image { size } else { 0 };
         }
     }

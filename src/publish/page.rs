@@ -1,8 +1,10 @@
 //! Page: `report.html`, what an image is and how its build went, in one file that wants nothing else: what fills it, the
-//! partitions, the build's steps, packages with a search, files, and a boot's timeline if there is a record of one.
+//! partitions, the build's steps, packages with a search, those that are removed, files, and a boot's timeline if there is a record
+//! of one.
 //!
 //! The page carries its own data as JSON, so that a boot can be added later, and other programs can read it.
 
+mod dropped;
 mod steps;
 mod treemap;
 
@@ -46,6 +48,9 @@ pub struct Page {
     pub steps: Vec<StepRecord>,
     /// Packages, programs and container images.
     pub components: Vec<Row>,
+    /// Packages that are not in the image; none in a page of an earlier version.
+    #[serde(default)]
+    pub removed: Vec<Removed>,
     /// The files of the output folder.
     pub files: Vec<FileRow>,
 }
@@ -72,6 +77,20 @@ pub struct Row {
     pub kind: String,
     /// Where it is: root, kernel, kubelet, etcd.
     pub sets: String,
+}
+
+/// A package of the lock whose files are not in the image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Removed {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// What is in the image all the same: those of its files that stay, or what was made of it. Empty if there is nothing.
+    pub stays: String,
+    /// The files that name a program of it, each with the program.
+    pub missed_by: Vec<String>,
 }
 
 /// A file of the output folder.
@@ -119,7 +138,8 @@ impl Page {
             usage: image.root.usage.clone(),
             partitions: partitions(image, &folder.join(artifact::DISK))?,
             steps,
-            components: components.iter().map(Row::of).collect(),
+            components: rows(&components),
+            removed: dropped::of(&image.removed.dropped, &components),
             files,
         })
     }
@@ -169,6 +189,10 @@ impl Page {
         }
         section(&mut out, "Build", "", &steps::html(&self.steps));
         section(&mut out, "Packages", "", &self.packages());
+        if !self.removed.is_empty() {
+            let table = dropped::html(&self.removed);
+            section(&mut out, "Removed", dropped::ABOUT, &table);
+        }
         section(&mut out, "Files", "", &self.table_of_files());
         // A `<` would let a name end the script element.
         let data = serde_json::to_string(self)?.replace('<', "\\u003c");
@@ -240,13 +264,7 @@ impl Page {
 
 impl Row {
     fn of(component: &Component) -> Self {
-        let sets: Vec<&str> = component
-            .properties
-            .iter()
-            .filter(|property| property.name == sbom::SET)
-            .map(|property| property.value.as_str())
-            .chain(component.part_of())
-            .collect();
+        let sets: Vec<&str> = component.sets().chain(component.part_of()).collect();
         Self {
             name: component.name.clone(),
             version: component.version.clone(),
@@ -254,6 +272,13 @@ impl Row {
             sets: sets.join(", "),
         }
     }
+}
+
+/// The components that are in the image.
+fn rows(components: &[Component]) -> Vec<Row> {
+    let there = components.iter();
+    let there = there.filter(|component| !component.is_removed());
+    there.map(Row::of).collect()
 }
 
 /// The partitions of the image's disk, with what is written into them.
@@ -308,6 +333,7 @@ fn percent(part: u64, whole: u64) -> f64 {
 mod tests {
     use super::*;
     use crate::host::progress::Outcome;
+    use crate::publish::sbom::Property;
 
     fn page() -> Page {
         let leaf = |name: &str, bytes| Usage {
@@ -341,6 +367,12 @@ mod tests {
                 kind: "library".into(),
                 sets: "kubelet, root".into(),
             }],
+            removed: vec![Removed {
+                name: "perl-base".into(),
+                version: "5.40.1-6".into(),
+                stays: String::new(),
+                missed_by: vec!["/usr/bin/<em> (openssl): /usr/bin/perl".into()],
+            }],
             files: vec![FileRow {
                 path: "disk.raw".into(),
                 size: 900 << 20,
@@ -368,6 +400,54 @@ mod tests {
         for fetched in ["http:", "https:", "src=", "url(", "@import", "<link"] {
             assert!(!html.contains(fetched), "{fetched}");
         }
+    }
+
+    #[test]
+    fn a_package_stands_where_its_files_are_and_a_removed_one_does_not() {
+        let property = |name: &str, value: &str| Property {
+            name: name.into(),
+            value: value.into(),
+        };
+        let component = |name: &str, removed_from: &[&str]| Component {
+            name: name.into(),
+            properties: ["kubelet", "root"]
+                .map(|set| property("slipway:set", set))
+                .into_iter()
+                .chain(
+                    removed_from
+                        .iter()
+                        .map(|set| property("slipway:removed", set)),
+                )
+                .collect(),
+            ..Component::default()
+        };
+        let perl = Component {
+            scope: Some("excluded".into()),
+            ..component("perl-base", &["kubelet", "root"])
+        };
+        let components = [component("dpkg", &["root"]), component("libc6", &[]), perl];
+        let rows = rows(&components);
+        let found: Vec<_> = rows
+            .iter()
+            .map(|row| (row.name.as_str(), row.sets.as_str()))
+            .collect();
+        assert_eq!(found, [("dpkg", "kubelet"), ("libc6", "kubelet, root")]);
+    }
+
+    #[test]
+    fn what_is_removed_has_a_table_and_a_page_of_an_earlier_version_none() {
+        let html = page().html(None).unwrap();
+        let (packages, removed) = html.split_once("<h2>Removed</h2>").unwrap();
+        assert!(!packages.contains("perl-base"), "{packages}");
+        assert!(
+            removed.contains("/usr/bin/&lt;em&gt; (openssl): /usr/bin/perl"),
+            "{removed}"
+        );
+        let mut data = serde_json::to_value(page()).unwrap();
+        data.as_object_mut().unwrap().remove("removed").unwrap();
+        let earlier = format!("{}{data}{}", DATA.0, DATA.1).replace("</script><em>", "");
+        let earlier = Page::read(&earlier).unwrap();
+        assert!(!earlier.html(None).unwrap().contains("<h2>Removed</h2>"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::install::Report;
+use crate::install::{Missed, Report};
 
 /// The file's name in the output folder.
 pub const FILE: &str = "removed.txt";
@@ -20,12 +20,7 @@ pub fn text(report: &Report) -> String {
             writeln!(text, "  stays: {path}").ok();
         }
         for missed in &dropped.missed_by {
-            let whose = match missed.package.as_str() {
-                "" => String::new(),
-                package => format!(" ({package})"),
-            };
-            let (path, program) = (&missed.path, &missed.program);
-            writeln!(text, "  may be missed by {path}{whose}: {program}").ok();
+            writeln!(text, "  may be missed by {}", missed_by(missed)).ok();
         }
     }
     if !report.first_boot.is_empty() {
@@ -45,6 +40,15 @@ pub fn text(report: &Report) -> String {
         writeln!(text, "{path}").ok();
     }
     text
+}
+
+/// A file that names a program that is not there, its package and the program.
+pub(super) fn missed_by(missed: &Missed) -> String {
+    let (path, program) = (&missed.path, &missed.program);
+    match missed.package.as_str() {
+        "" => format!("{path}: {program}"),
+        package => format!("{path} ({package}): {program}"),
+    }
 }
 
 /// The closing line of a build; none if nothing is removed.
@@ -83,7 +87,7 @@ pub fn line(report: &Report) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::install::{Dropped, FirstBoot, Missed};
+    use crate::install::{Dropped, FirstBoot};
 
     #[test]
     fn all_that_is_not_there_is_named() {

@@ -25,7 +25,7 @@ use crate::install::{Dropped, Report};
 use crate::lock::LockedRecipe;
 use crate::lock::kubelet::{Program, Programs, purl};
 use crate::recipe::{
-    SET_DKMS, SET_ETCD, SET_KERNEL, SET_KUBELET, SET_LOCALES, SET_ROOT, SET_TOOLS_BUILD,
+    Composed, SET_DKMS, SET_ETCD, SET_KERNEL, SET_KUBELET, SET_LOCALES, SET_ROOT, SET_TOOLS_BUILD,
 };
 use crate::steps::identity::Identity;
 use crate::steps::kernel::{Kernel, dkms};
@@ -34,7 +34,7 @@ use crate::steps::kubelet::Kubelet;
 /// The document's name in the output folder.
 pub const FILE: &str = "sbom.cdx.json";
 /// The property of a component that lists its sets.
-pub(super) const SET: &str = "slipway:set";
+const SET: &str = "slipway:set";
 /// The property of a component that is removed from a set: the set.
 const REMOVED: &str = "slipway:removed";
 /// The property of a removed component that tells what names a program of it.
@@ -194,6 +194,18 @@ impl Component {
             properties: properties.collect(),
             parts: Vec::new(),
         }
+    }
+
+    /// The sets that have files of it: a set that it is removed from is none of them.
+    pub fn sets(&self) -> impl Iterator<Item = &str> {
+        let is_removed = move |set: &str| {
+            let mut properties = self.properties.iter();
+            properties.any(|property| property.name == REMOVED && property.value == set)
+        };
+        let properties = self.properties.iter();
+        let sets = properties.filter(|property| property.name == SET);
+        let sets = sets.map(|property| property.value.as_str());
+        sets.filter(move |set| !is_removed(set))
     }
 
     /// The programs that it is a part of.
@@ -389,15 +401,17 @@ pub fn list(
     kubelet: &Kubelet,
 ) -> Result<String> {
     let distribution = &Distribution::of(&identity.os_release, &locked.recipe.debian.suite);
+    let composed: Vec<String> = locked.recipe.composed.iter().map(Composed::set).collect();
     let components = [SET_ROOT, SET_KERNEL, SET_LOCALES, SET_KUBELET, SET_ETCD]
         .into_iter()
+        .chain(composed.iter().map(String::as_str))
         .flat_map(|set| {
             let packages = locked.lock.sets.get(set).into_iter().flatten();
             packages.map(move |package| {
                 let dropped = match set {
                     SET_ROOT => rootfs.dropped.as_slice(),
                     SET_KUBELET => &kubelet.dropped,
-                    _ => &[],
+                    set => kubelet.composed.get(set).map_or(&[][..], Vec::as_slice),
                 };
                 let dropped = dropped
                     .iter()

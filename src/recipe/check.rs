@@ -8,11 +8,15 @@
 mod download;
 mod names;
 mod paths;
+mod references;
 mod size;
 
 // Floor: what files of a recipe are filled in with
 mod image;
 mod variables;
+
+// Floor: container images of packages
+mod composed;
 
 // Floor: container images
 mod containers;
@@ -84,6 +88,7 @@ use variables::Variables;
 pub use accounts::{Accounts, User};
 pub use build::Run;
 pub use ca::Authority;
+pub use composed::Composed;
 pub use containers::{ContainerImage, EtcdRelease, ImagesFrom, Prebuilt, PrebuiltFrom};
 pub use debian::Debian;
 pub use debs::{DebFile, DebFrom};
@@ -283,6 +288,7 @@ pub(super) fn recipe(
         etcd: containers.etcd,
         containerd,
         prebuilt: containers.prebuilt,
+        composed: containers.composed,
     };
     reserved::check(&mut check, &recipe, &places);
     Some(recipe)
@@ -412,6 +418,20 @@ impl<'a> Check<'a> {
                     "expected each name once",
                 );
                 self.add(mistake.also(&before.place, "first given here"));
+            }
+        }
+    }
+
+    /// Checks the names of variables of an item's `environment`.
+    fn environment(&mut self, environment: &BTreeMap<String, String>, item: &Node) {
+        let place = item.at(&["environment"]).unwrap_or(item).place.clone();
+        for name in environment.keys() {
+            let good = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            if !good {
+                let found = format!("{name:?} is not the name of a variable of the environment");
+                let expected = "expected letters, digits and underscores, beginning with a letter";
+                self.add(Mistake::at(&place, found, expected));
             }
         }
     }

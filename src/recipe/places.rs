@@ -63,6 +63,19 @@ impl Places {
         Some(item.place.clone())
     }
 
+    /// A word of a list of names that a table of another list has: the table's number from 0, and the list's key in it.
+    pub(crate) fn word_of_item(
+        &self,
+        list: &[&str],
+        (number, key): (usize, &str),
+        word: &str,
+    ) -> Option<Place> {
+        let table = self.0.tree.at(list)?.items().get(number)?;
+        let items = table.at(&[key])?.items();
+        let item = items.iter().find(|item| item.text() == Some(word))?;
+        Some(item.place.clone())
+    }
+
     /// An item of the list at these keys, by its number from 0.
     pub(crate) fn item(&self, list: &[&str], number: usize) -> Option<Place> {
         let item = self.0.tree.at(list)?.items().get(number)?;

@@ -1,5 +1,6 @@
 //! Kubelet: the locked programs of its release, its container, and the container images of the static pods.
 
+mod composed;
 mod container;
 mod images;
 mod own_release;
@@ -37,6 +38,8 @@ pub struct Kubelet {
     pub prebuilt: Vec<(String, String)>,
     /// The packages that are removed from its container.
     pub dropped: Vec<Dropped>,
+    /// The same of the container images that are composed of packages, by the names of their sets.
+    pub composed: BTreeMap<String, Vec<Dropped>>,
 }
 
 impl Kubelet {
@@ -57,10 +60,18 @@ pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Kubelet> {
         return Ok(Kubelet::default());
     };
     let program = &programs.kubelet;
-    let options = rootfs::options(locked, Purpose::Container);
+    let packages = &locked.recipe.kubernetes.as_ref();
+    let packages = packages.map(|wants| wants.container_packages.clone());
+    let options = rootfs::options(locked, Purpose::Container, packages.unwrap_or_default());
     let debs = locked.packages(session, SET_KUBELET)?;
     let rootfs = install::install(session, "kubelet rootfs", &debs, &options)?;
-    let rootfs = rootfs::without_generated(session, &locked.recipe, &debs, &options, rootfs)?;
+    let rootfs = rootfs::without_generated(
+        session,
+        locked,
+        (&debs, &options),
+        "kubelet generated",
+        rootfs,
+    )?;
     let rootfs = accounts::of_container(&locked.recipe, rootfs)?;
     let images = images::bake(session, locked, &programs.components)?;
     let mistakes = locked
@@ -92,6 +103,7 @@ pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Kubelet> {
         images: images.references,
         prebuilt: images.prebuilt,
         dropped: rootfs.report.dropped,
+        composed: images.composed,
     })
 }
 

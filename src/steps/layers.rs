@@ -14,7 +14,7 @@ mod runs;
 mod trees;
 mod words;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 
@@ -93,15 +93,30 @@ fn made(
     Ok(layers)
 }
 
-/// The links by which enabling a unit of a tree has systemd start it, by their paths; or why it cannot be enabled. For tests that
-/// compare them with systemctl's.
+/// The links by which enabling a unit of a tree has systemd start it, by their paths, without those of units that are `off`; or why it
+/// cannot be enabled. For tests that compare them with systemctl's.
 ///
 /// # Errors
 /// If the entries are not a tree.
 pub fn enabled(
     entries: Vec<Entry>,
     unit: &str,
+    off: &[&str],
 ) -> Result<Result<BTreeMap<String, String>, String>> {
+    Ok(enable::links(&of_entries(entries)?, unit, off))
+}
+
+/// The links of a tree that disabling a unit removes. For the same tests.
+///
+/// # Errors
+/// If the entries are not a tree.
+pub fn disabled(entries: Vec<Entry>, unit: &str) -> Result<BTreeSet<String>> {
+    let found = of_entries(entries)?;
+    let links = enable::disabled(&found, &found, unit, &[]);
+    Ok(links.into_iter().collect())
+}
+
+fn of_entries(entries: Vec<Entry>) -> Result<Found> {
     let layer = Layer::with_key(entries, Key::of_data("units", 1).finish())?;
-    Ok(enable::links(&Found::of_layers(&[layer])?, unit, &[]))
+    Found::of_layers(&[layer])
 }

@@ -22,24 +22,16 @@ const CACHES: [(&str, &str); 2] = [("/var/cache/", ""), ("/usr/", ".pyc")];
 /// recipe says nothing of, and accounts that do not fit theirs, as [`crate::recipe::Mistakes`].
 pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Rootfs> {
     let debs = locked.packages(session, SET_ROOT)?;
-    let options = options(locked, Purpose::Node);
+    let packages = locked.recipe.debian.packages.clone();
+    let options = options(locked, Purpose::Node, packages);
     let rootfs = install::install(session, "rootfs", &debs, &options)?;
-    let rootfs = without_generated(session, &locked.recipe, &debs, &options, rootfs)?;
+    let rootfs = without_generated(session, locked, (&debs, &options), "generated", rootfs)?;
     accounts::of_root(&locked.recipe, rootfs, locked.lock.epoch)
 }
 
-/// The recipe's options for installed packages.
-pub(super) fn options(locked: &LockedRecipe, purpose: Purpose) -> Options {
+/// The recipe's options for installed packages, of which it names these.
+pub(super) fn options(locked: &LockedRecipe, purpose: Purpose, mut named: Vec<String>) -> Options {
     let debian = &locked.recipe.debian;
-    let mut named = match (purpose, &locked.recipe.kubernetes) {
-        (Purpose::Node, _) => debian.packages.clone(),
-        (Purpose::Container, kubernetes) => {
-            let packages = kubernetes
-                .iter()
-                .flat_map(|wants| &wants.container_packages);
-            packages.cloned().collect()
-        }
-    };
     named.sort_unstable();
     named.dedup();
     Options {
@@ -52,17 +44,18 @@ pub(super) fn options(locked: &LockedRecipe, purpose: Purpose) -> Options {
     }
 }
 
-/// A root without caches that differ from build to build.
+/// A root without caches that differ from build to build; `name` is that of the step which looks for them.
 ///
 /// # Errors
 /// The same as [`install()`].
 pub(super) fn without_generated(
     session: &Session,
-    recipe: &Recipe,
-    debs: &[Deb],
-    options: &Options,
+    locked: &LockedRecipe,
+    (debs, options): (&[Deb], &Options),
+    name: &str,
     mut rootfs: Rootfs,
 ) -> Result<Rootfs> {
+    let recipe = &locked.recipe;
     let is_node = options.purpose == Purpose::Node;
     // What the recipe lays over a node's packages is not below a container's.
     let is_replaced = |path: &str| is_node && is_replaced(recipe, path);
@@ -83,10 +76,6 @@ pub(super) fn without_generated(
     if suspects.is_empty() {
         return Ok(rootfs);
     }
-    let name = match is_node {
-        true => "generated",
-        false => "kubelet generated",
-    };
     let found = install::generated(session, name, debs, options, &rootfs)?;
     let (mut caches, mut refused) = (Vec::new(), Vec::new());
     for generated in found {

@@ -360,6 +360,41 @@ mod tests {
     }
 
     #[test]
+    fn the_verdict_prints_the_guests_table_of_nodes_and_pods() {
+        assert!(agent::kubectl(PODS).ends_with(" get nodes,pods -A"));
+        let table = "NAMESPACE   NAME        STATUS   ROLES           AGE   VERSION
+            node/demo   Ready    control-plane   41s   v1.36.3
+
+NAMESPACE     NAME                 READY   STATUS    RESTARTS   AGE
+kube-system   pod/etcd-demo        1/1     Running   0          40s
+kube-system   pod/kube-proxy-abc   1/1     Running   0          12s";
+        let verdict = Verdict {
+            handoff_seconds: 21.04,
+            healthy_seconds: 40.5,
+            ready_seconds: 81.96,
+            root: "/dev/dm-0 erofs".to_owned(),
+            etcd_disk: "/dev/vdb ext4 rw".to_owned(),
+            kubelet: "active/running".to_owned(),
+            etcd: "{\"health\":\"true\"}".to_owned(),
+            cluster: format!("{table}\n"),
+            timeline: String::new(),
+        };
+        let expected = format!(
+            "root       /dev/dm-0 erofs
+etcd disk  /dev/vdb ext4 rw
+kubelet    active/running
+etcd       {{\"health\":\"true\"}}
+
+{table}
+
+the node was handed off 21.0 s, healthy 40.5 s and Ready 82.0 s after power-on"
+        );
+        assert_eq!(verdict.to_string(), expected);
+        let json = serde_json::to_value(&verdict).unwrap();
+        assert_eq!(json["cluster"], format!("{table}\n"));
+    }
+
+    #[test]
     fn facts_are_found_by_name() {
         let facts = "root\t/dev/dm-0 erofs\netcd\t\nkubelet\tactivating/start\nnoise";
         assert_eq!(fact(facts, "root"), Some("/dev/dm-0 erofs"));

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use image::guid::Guid;
 use image::layout::{GIB, LABEL_STATE, SectorSize};
 use image::paths::STATE_TIMELINES;
-use nix::unistd::{Whence, lseek};
+use nix::unistd::{AccessFlags, Whence, access, lseek};
 
 use super::machine::OVMF_VARS;
 use super::machine::disk::{Bus, Disk, Format};
@@ -35,7 +35,18 @@ pub const ETCD_SERIAL: &str = "etcd";
 pub struct Node {
     folder: PathBuf,
     /// The locked file: it keeps the folder from others as long as a clone of this lives.
-    _held: Arc<File>,
+    _held: Arc<Held>,
+}
+
+/// A locked file, unlocked with it: a program that another thread has just started has a copy open until it runs.
+#[derive(Debug)]
+struct Held(File);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Closed right behind it.
+        self.0.unlock().ok();
+    }
 }
 
 impl Node {
@@ -46,33 +57,75 @@ impl Node {
     /// If the image cannot be read, the folder cannot be written, or another run has it.
     pub fn prepare(folder: &Path, image: &Path, tools: &Tools) -> Result<Self> {
         let node = Self::hold(folder)?;
-        if !node.system().exists() {
+        node.fill(image, tools)?;
+        Ok(node)
+    }
+
+    /// The node of a run in this folder. One of another image is refused, unless `fresh` makes it anew: the files of before are
+    /// removed, and others in the folder stay.
+    ///
+    /// # Errors
+    /// The same as [`Self::prepare`]; or if the node is of another image, or a file cannot be removed.
+    pub fn of_run(folder: &Path, image: &Path, tools: &Tools, fresh: bool) -> Result<Self> {
+        let node = Self::hold(folder)?;
+        if fresh {
+            node.clear()?;
+        }
+        node.require(image)?;
+        node.fill(image, tools)?;
+        Ok(node)
+    }
+
+    /// Looks whether a run can have this folder, and makes no folder: no other run has it, it can be made, and what it keeps is of
+    /// the image, if that is there already and the node is not made anew.
+    ///
+    /// # Errors
+    /// If it cannot.
+    pub fn check(folder: &Path, image: Option<&Path>, fresh: bool) -> Result<()> {
+        if folder.exists() {
+            let node = Self::hold(folder)?;
+            return match image.filter(|_| !fresh) {
+                Some(image) => node.require(image),
+                None => Ok(()),
+            };
+        }
+        let about = || format!("making {}", folder.display());
+        let whole = std::path::absolute(folder).with_context(about)?;
+        let above = whole.ancestors().find(|path| path.exists());
+        // With the dot, a file is no folder.
+        let above = above.unwrap_or(&whole).join(".");
+        access(&above, AccessFlags::W_OK | AccessFlags::X_OK).with_context(about)
+    }
+
+    /// Makes the files that are missing.
+    fn fill(&self, image: &Path, tools: &Tools) -> Result<()> {
+        if !self.system().exists() {
             match digest(image) {
-                Some(digest) => atomic_file::write(&node.image(), 0o644, |file| {
+                Some(digest) => atomic_file::write(&self.image(), 0o644, |file| {
                     Ok(writeln!(file, "{digest}")?)
                 })?,
-                None => cache::remove(&node.image())?,
+                None => cache::remove(&self.image())?,
             }
             // Renamed when complete, so that a partial copy is never booted.
-            let half = folder.join("system.raw.part");
+            let half = self.folder.join("system.raw.part");
             copy_sparse(image, &half)?;
             grow(&half, SYSTEM_SIZE)?;
-            fs::rename(&half, node.system()).context("naming the system disk")?;
+            fs::rename(&half, self.system()).context("naming the system disk")?;
         }
-        if !node.vars().exists() {
+        if !self.vars().exists() {
             let vars = tools.root.join(OVMF_VARS);
-            fs::copy(&vars, node.vars())
+            fs::copy(&vars, self.vars())
                 .with_context(|| format!("copying the firmware's variables {}", vars.display()))?;
         }
-        if !node.identity().exists() {
+        if !self.identity().exists() {
             let mut bytes = [0; 16];
             File::open("/dev/urandom")
                 .and_then(|mut random| random.read_exact(&mut bytes))
                 .context("reading random bytes for the node's identity")?;
-            fs::write(node.identity(), Guid::from_random(bytes).to_string())
+            fs::write(self.identity(), Guid::from_random(bytes).to_string())
                 .context("writing the node's identity")?;
         }
-        Ok(node)
+        Ok(())
     }
 
     /// The folder, made if it is missing, and held.
@@ -87,7 +140,7 @@ impl Node {
         match held.try_lock() {
             Ok(()) => Ok(Self {
                 folder: folder.to_owned(),
-                _held: Arc::new(held),
+                _held: Arc::new(Held(held)),
             }),
             Err(TryLockError::WouldBlock) => bail!(
                 "{} is the node of another run, which has not ended yet",
@@ -99,23 +152,32 @@ impl Node {
         }
     }
 
-    /// Removes the node's files, so that the next run begins a new one. Other files in the folder stay.
-    ///
-    /// # Errors
-    /// If a file cannot be removed, or another run has the folder.
-    pub fn forget(folder: &Path) -> Result<()> {
-        let node = Self::hold(folder)?;
+    /// Removes the node's files. Other files in the folder stay.
+    fn clear(&self) -> Result<()> {
         for path in [
-            node.system(),
-            node.etcd(),
-            node.vars(),
-            node.tpm(),
-            node.identity(),
-            node.image(),
+            self.system(),
+            self.etcd(),
+            self.vars(),
+            self.tpm(),
+            self.identity(),
+            self.image(),
         ] {
             cache::remove(&path)?;
         }
         Ok(())
+    }
+
+    /// Refuses the disk of another image than this one. A disk that is not there yet is made from this one.
+    fn require(&self, image: &Path) -> Result<()> {
+        if !self.system().exists() || self.is_of(image)? {
+            return Ok(());
+        }
+        bail!(
+            "{} is a node of another image than {}: its disk would be booted, not this image's; --fresh makes it anew and \
+             loses its data, another folder keeps it",
+            self.folder.display(),
+            image.parent().unwrap_or(image).display()
+        )
     }
 
     /// Whether the node was made from this image's disk; also if that is not known.
@@ -396,25 +458,38 @@ mod tests {
     fn a_nodes_folder_is_one_runs_and_knows_its_image() {
         let folder = tempfile::tempdir().unwrap();
         let (out, other) = (folder.path().join("out"), folder.path().join("other"));
-        for (path, digest) in [(&out, "a".repeat(64)), (&other, "b".repeat(64))] {
+        for (path, letter) in [(&out, "a"), (&other, "b")] {
             fs::create_dir(path).unwrap();
-            fs::write(path.join("disk.raw"), b"disk").unwrap();
+            fs::write(path.join("disk.raw"), letter).unwrap();
+            let digest = letter.repeat(64);
             fs::write(path.join(SUMS), format!("{digest}  disk.raw\n")).unwrap();
         }
+        let (disk, another) = (out.join("disk.raw"), other.join("disk.raw"));
         let tools = Tools {
             root: folder.path().join("tools"),
             key: Key::of_data("test", 1).finish(),
+            packages: Key::of_data("test", 1).finish(),
         };
         let vars = tools.root.join(OVMF_VARS);
         fs::create_dir_all(vars.parent().unwrap()).unwrap();
         fs::write(vars, b"vars").unwrap();
         let place = folder.path().join("node");
-        let node = Node::prepare(&place, &out.join("disk.raw"), &tools).unwrap();
-        assert!(node.is_of(&out.join("disk.raw")).unwrap());
-        assert!(!node.is_of(&other.join("disk.raw")).unwrap());
+        let run = |image: &Path, fresh| Node::of_run(&place, image, &tools, fresh);
+        let first = || {
+            let mut byte = [0];
+            let system = File::open(place.join("system.raw")).unwrap();
+            system.read_exact_at(&mut byte, 0).unwrap();
+            char::from(byte[0])
+        };
+        Node::check(&place, Some(&disk), false).unwrap();
+        assert!(!place.exists());
+        let node = run(&disk, false).unwrap();
+        assert!(node.is_of(&disk).unwrap() && !node.is_of(&another).unwrap());
         for refused in [
-            Node::prepare(&place, &out.join("disk.raw"), &tools).map(drop),
-            Node::forget(&place),
+            Node::prepare(&place, &disk, &tools).map(drop),
+            Node::check(&place, None, true),
+            run(&disk, false).map(drop),
+            run(&disk, true).map(drop),
         ] {
             let error = refused.unwrap_err().to_string();
             assert!(
@@ -422,15 +497,50 @@ mod tests {
                 "{error}"
             );
         }
+        let uuid = node.uuid().unwrap();
         drop(node);
+        // Its next boot, and not that of another image.
+        assert_eq!(run(&disk, false).unwrap().uuid().unwrap(), uuid);
+        for refused in [
+            Node::check(&place, Some(&another), false),
+            run(&another, false).map(drop),
+        ] {
+            let error = refused.unwrap_err().to_string();
+            let start = format!(
+                "{} is a node of another image than {}: ",
+                place.display(),
+                other.display()
+            );
+            assert!(
+                error.starts_with(&start) && error.contains("; --fresh makes it anew"),
+                "{error}"
+            );
+        }
+        assert_eq!(first(), 'a');
+        // What is not built yet may be the same image.
+        Node::check(&place, None, false).unwrap();
+        Node::check(&place, Some(&another), true).unwrap();
         fs::write(place.join("config.ign"), b"{}").unwrap();
-        Node::forget(&place).unwrap();
-        assert!(!place.join("system.raw").exists() && place.join("config.ign").exists());
-        let node = Node::prepare(&place, &other.join("disk.raw"), &tools).unwrap();
-        assert!(node.is_of(&other.join("disk.raw")).unwrap());
+        let node = run(&another, true).unwrap();
+        assert!(node.is_of(&another).unwrap() && first() == 'b');
+        assert_ne!(node.uuid().unwrap(), uuid);
+        assert!(place.join("config.ign").exists());
         // An image without a list of hashes may be any.
         fs::remove_file(out.join(SUMS)).unwrap();
-        assert!(node.is_of(&out.join("disk.raw")).unwrap());
+        assert!(node.is_of(&disk).unwrap());
+    }
+
+    #[test]
+    fn a_nodes_folder_that_cannot_be_made_is_refused_before_it_is_wanted() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        Node::check(&folder.path().join("some/node"), None, false).unwrap();
+        assert!(!folder.path().join("some").exists());
+        for place in [file.join("some/node"), file] {
+            let error = Node::check(&place, None, false).unwrap_err().to_string();
+            assert_eq!(error, format!("making {}", place.display()));
+        }
     }
 
     #[test]

@@ -422,6 +422,7 @@ mod tests {
             let tools = Tools {
                 root: tree.path().to_owned(),
                 key: Key::of_data("failing", 1).finish(),
+                packages: Key::of_data("failing", 1).finish(),
             };
             let started = Vm::start(&tools, &machine(place.path()), place.path(), None);
             let error = format!("{:#}", started.unwrap_err());

@@ -186,6 +186,19 @@ pub fn machine(image: &Image, node: &Node, options: &Options, accel: Accel) -> R
     })
 }
 
+/// Looks at what a run asks of this host, for callers that first do what takes long: memory, ports and the node's folder. `disk` is
+/// the image's, if it is built already.
+///
+/// # Errors
+/// As [`preflight::check`] and [`Node::check`].
+pub fn check(options: &Options, disk: Option<&Path>) -> Result<()> {
+    preflight::check(options.memory, &options.forwards)?;
+    match &options.node {
+        Some(folder) => Node::check(folder, disk, options.fresh),
+        None => Ok(()),
+    }
+}
+
 /// Boots an image with the console on standard input and output, until the user leaves or the node powers off.
 /// Only the folder in [`Options::node`], if given, remains.
 ///
@@ -194,7 +207,7 @@ pub fn machine(image: &Image, node: &Node, options: &Options, accel: Accel) -> R
 pub fn run(session: &Session, image: &Image, tools: &Tools, options: &Options) -> Result<()> {
     let progress = &session.progress;
     let _guard = session.interrupt.guard();
-    preflight::check(options.memory, &options.forwards)?;
+    check(options, Some(&image.disk))?;
     let scratch = session.cache.scratch()?;
     let (accel, why) = accel::choose(
         tools,
@@ -210,18 +223,7 @@ pub fn run(session: &Session, image: &Image, tools: &Tools, options: &Options) -
         ));
     }
     let folder = options.node.as_deref().unwrap_or(scratch.path());
-    if options.fresh {
-        Node::forget(folder)?;
-    }
-    let node = Node::prepare(folder, &image.disk, tools)?;
-    if !node.is_of(&image.disk)? {
-        bail!(
-            "{} is a node of another image than {}: its disk would be booted, not this image's; --fresh makes it anew and \
-             loses its data, another folder keeps it",
-            folder.display(),
-            image.out.display()
-        );
-    }
+    let node = Node::of_run(folder, &image.disk, tools, options.fresh)?;
     let machine = machine(image, &node, options, accel)?;
     progress.say(
         "the console follows; leave by Ctrl-A X or Ctrl-C (Ctrl-A C sends Ctrl-C to the node)",

@@ -73,7 +73,10 @@ fn a_disk_that_becomes_full_is_named_with_what_is_free_and_what_was_written() {
     with_disk(&mut command, &out, 32, None);
     let found = error(command);
     for expected in [
-        "no space is left for the image: the output folder out/.small-",
+        &format!(
+            "no space is left for the image: the output folder {}/.small-",
+            fs::canonicalize(&out).unwrap().display()
+        ),
         " of 32.0 MiB free, the cache folder ",
         "; give a folder on a larger disk with --output, or remove images that nobody needs: ",
         "No space left on device",

@@ -3,8 +3,10 @@
 
 mod content;
 mod full;
+mod images;
 mod kernels;
 mod mistakes;
+mod pins;
 mod private;
 mod servers;
 mod sources;
@@ -20,6 +22,7 @@ use std::time::{Duration, Instant};
 use nix::sys::stat::{Mode, umask};
 use slipway::host::cache::Cache;
 use slipway::publish::page::Page;
+use slipway::publish::sbom;
 
 /// A node without a kubelet, whose program would take minutes to compile: its hash is in the lock, so a build checks it.
 /// The packages are those whose scripts make keys, users, caches and links.
@@ -52,6 +55,8 @@ kind = "qcow2"
 [[artifacts]]
 kind = "gce"
 "#;
+/// The command that makes its lock, or mends it.
+const LOCK: [&str; 2] = ["lock", "recipes/small.toml"];
 
 /// Number of kills of a build. Issue and README promise ten.
 const KILLS: u32 = 10;
@@ -227,7 +232,7 @@ fn a_second_build_does_nothing_and_notices_a_touched_output() {
     shows_the_image(&out);
 }
 
-/// The page of a build has the image's data.
+/// The page of a build has the image's data, and what is removed apart from what is there.
 fn shows_the_image(out: &Path) {
     let page = fs::read_to_string(out.join("report.html")).unwrap();
     let page = Page::read(&page).unwrap();
@@ -258,6 +263,24 @@ fn shows_the_image(out: &Path) {
             "two steps {}",
             step.name
         );
+    }
+    let components = fs::read_to_string(out.join("sbom.cdx.json")).unwrap();
+    let components = sbom::components(&components).unwrap();
+    let there = components.iter().filter(|found| !found.is_removed());
+    let there: Vec<_> = there.map(|found| &found.name).collect();
+    let shown: Vec<_> = page.components.iter().map(|row| &row.name).collect();
+    assert_eq!(shown, there);
+    // Headings have spaces, what is said of a package stands below it, and other lines are paths.
+    let removed = fs::read_to_string(out.join("removed.txt")).unwrap();
+    let packages = removed
+        .lines()
+        .filter(|line| !line.is_empty() && !line.contains([' ', '/']));
+    let shown: Vec<_> = page.removed.iter().map(|row| row.name.as_str()).collect();
+    assert_eq!(shown, packages.collect::<Vec<_>>());
+    assert!(!shown.is_empty(), "{removed}");
+    for missed in page.removed.iter().flat_map(|row| &row.missed_by) {
+        let line = format!("  may be missed by {missed}\n");
+        assert!(removed.contains(&line), "{line}{removed}");
     }
     let sums = fs::read_to_string(out.join("SHA256SUMS")).unwrap();
     assert_eq!(page.files.len(), sums.lines().count());

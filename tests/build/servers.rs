@@ -11,10 +11,20 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 
-use super::Place;
+use super::{Place, RECIPE};
 
 /// The served files by path; a test changes them while the server runs.
 pub(super) type Files = Arc<Mutex<HashMap<String, Vec<u8>>>>;
+
+/// Writes the recipe of `place` with these sources.
+pub(super) fn ask_for(place: &Place, version: &str, sources: &[String]) {
+    let text = format!(
+        "{RECIPE}\n[kubernetes]\nversion = {version:?}\nkubelet = [{}]\ncontainer-packages = [\"mount\"]\n\
+         [containers]\nimages = []\n",
+        sources.join(", ")
+    );
+    fs::write(place.folder.join("recipes/small.toml"), text).unwrap();
+}
 
 /// A static program that prints `release` as a kubelet does: a lock checks nothing else of it.
 pub(super) fn program(folder: &Path, release: &str) -> Vec<u8> {

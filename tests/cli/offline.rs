@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use super::{stderr, stdout};
@@ -13,11 +14,21 @@ const RUNS: u32 = 40;
 
 /// A folder with the recipe of all nodes, its lock, and no cache.
 fn locked() -> tempfile::TempDir {
+    static LOCK: OnceLock<String> = OnceLock::new();
     let folder = tempfile::tempdir().unwrap();
-    let recipes = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes");
-    for name in ["node.toml", "node.lock"] {
-        std::fs::copy(recipes.join(name), folder.path().join(name)).unwrap();
-    }
+    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("recipes/node.toml");
+    std::fs::copy(recipe, folder.path().join("node.toml")).unwrap();
+    // With the mirror and the cache of this host.
+    let lock = LOCK.get_or_init(|| {
+        let output = Command::new(env!("CARGO_BIN_EXE_slipway"))
+            .args(["lock", "node.toml"])
+            .current_dir(&folder)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", stderr(&output));
+        std::fs::read_to_string(folder.path().join("node.lock")).unwrap()
+    });
+    std::fs::write(folder.path().join("node.lock"), lock).unwrap();
     folder
 }
 

@@ -17,6 +17,7 @@ fn page() -> Page {
         partitions: Vec::new(),
         steps: Vec::new(),
         components: Vec::new(),
+        removed: Vec::new(),
         files: Vec::new(),
     }
 }

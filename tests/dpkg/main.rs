@@ -122,7 +122,7 @@ fn main() -> Result<()> {
         let docs = SETS
             .iter()
             .any(|other| other.name == set.name && other.docs);
-        let mut debs = locked.fetch(&session, set.name)?;
+        let mut debs = locked.fetch(&session, &set.name)?;
         let folder = tempfile::tempdir()?;
         if set.name == MADE {
             let odd = made::at_odds(&reference.tools, folder.path())?;
@@ -133,7 +133,7 @@ fn main() -> Result<()> {
             )?;
             debs.extend(made::peaceful(&reference.tools, folder.path())?);
         }
-        let which = (set.name, docs, locked.lock.epoch);
+        let which = (&*set.name, docs, locked.lock.epoch);
         check(&session, &reference, &debs, which, &mut failed)?;
     }
     for (name, recipe, request) in recipes {
@@ -158,7 +158,7 @@ fn recipe(path: &Path) -> Result<Recipe> {
 
 fn request(set: &Set) -> SetRequest {
     SetRequest {
-        name: set.name,
+        name: set.name.into(),
         packages: set.packages.iter().map(|&name| name.to_owned()).collect(),
         dependencies: true,
         essential: true,

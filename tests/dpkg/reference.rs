@@ -46,7 +46,7 @@ impl Reference {
     /// The request of its tools.
     pub(crate) fn tools() -> SetRequest {
         SetRequest {
-            name: TOOLS,
+            name: TOOLS.into(),
             packages: ["dpkg", "tar", "dash"].map(str::to_owned).to_vec(),
             dependencies: true,
             essential: false,

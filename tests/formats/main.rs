@@ -76,7 +76,14 @@ fn main() -> Result<()> {
             "systemd_analyze_finds_our_units_as_closed_as_documented",
             Bench::units,
         ),
-        ("systemctl_enables_the_same_links", Bench::enable),
+        (
+            "systemctl_enables_and_disables_the_same_links",
+            Bench::enable,
+        ),
+        (
+            "a_unit_behind_network_online_target_starts_with_a_link",
+            |_| Bench::network(),
+        ),
         ("cyclonedx_lib_accepts_the_sbom", Bench::bill),
     ] {
         // With a word of the command line only the tests whose names have it.

@@ -42,7 +42,7 @@ const PROGRAMS: &[&str] = &[
 /// The independent programs.
 pub(super) fn programs(session: &Session, recipe: &Recipe) -> Result<Tools> {
     let request = SetRequest {
-        name: "tools-formats",
+        name: "tools-formats".into(),
         packages: PROGRAMS.iter().map(|name| (*name).to_owned()).collect(),
         dependencies: true,
         essential: false,
@@ -50,7 +50,11 @@ pub(super) fn programs(session: &Session, recipe: &Recipe) -> Result<Tools> {
         backports: Vec::new(),
     };
     let locked = lock::resolve(session, recipe, std::slice::from_ref(&request))?;
-    tools::install(session, request.name, &locked.fetch(session, request.name)?)
+    tools::install(
+        session,
+        &request.name,
+        &locked.fetch(session, &request.name)?,
+    )
 }
 
 /// The kernel of a recipe.
@@ -61,7 +65,7 @@ pub(super) fn kernel(session: &Session, recipe: &Recipe, tools: &Tools) -> Resul
         .find(|request| request.name == "kernel")
         .context("a recipe has a kernel")?;
     let locked = lock::resolve(session, recipe, std::slice::from_ref(request))?;
-    kernel::unpack(session, tools, &locked.fetch(session, request.name)?)
+    kernel::unpack(session, tools, &locked.fetch(session, &request.name)?)
 }
 
 /// A root that is never mounted, with a tree by veritysetup.

@@ -11,6 +11,7 @@
 
 mod accounts;
 mod first_boot;
+mod known;
 mod package;
 mod refused;
 mod runs;
@@ -25,7 +26,7 @@ use slipway::host::progress::{Kind, Progress};
 use slipway::host::sandbox::{Sandbox, become_root_of_namespace};
 use slipway::host::session::Session;
 use slipway::install::Rootfs;
-use slipway::lock::{self, Mode};
+use slipway::lock::{self, LockedRecipe, Mode};
 use slipway::recipe;
 use slipway::steps::rootfs;
 
@@ -41,6 +42,11 @@ const TESTS: &[Test] = &[
     (
         "two_installations_of_one_lock_are_the_same_bytes",
         first_boot::same_bytes,
+        false,
+    ),
+    (
+        "what_is_known_to_follow_from_packages_does_on_another_day",
+        known::another_day,
         false,
     ),
     (
@@ -150,10 +156,13 @@ impl Place {
     }
 
     /// Installs the recipe's packages.
-    fn install(&self) -> Result<Rootfs> {
+    fn locked(&self) -> Result<LockedRecipe> {
         let recipe = recipe::load(&self.folder.join("test.toml"))?;
-        let locked = lock::pin(&self.session, recipe, Mode::Make)?;
-        rootfs::install(&self.session, &locked)
+        lock::pin(&self.session, recipe, Mode::Make)
+    }
+
+    fn install(&self) -> Result<Rootfs> {
+        rootfs::install(&self.session, &self.locked()?)
     }
 
     /// Writes an installed root as a tree, with what systemd-tmpfiles puts into its `/var`.

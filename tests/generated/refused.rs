@@ -5,14 +5,18 @@ use slipway::recipe::Mistakes;
 
 use super::{Place, has, package};
 
-/// Files of each kind: a secret, an identity in `/var`, a cache, a host name, and the same bytes each time.
-const POSTINST: &str = "#!/bin/sh
+/// Files of each kind: a secret, an identity in `/var`, a cache, a host name, days and years by programs that read the clock in
+/// different ways, and the same bytes each time.
+const POSTINST: &str = "#!/bin/bash
 set -e
 mkdir -p /etc/maker /var/lib/maker /var/cache/maker
 head -c 16 /dev/urandom | od >/etc/maker/secret
 cat /proc/sys/kernel/random/uuid >/var/lib/maker/instance
 date +%s%N >/var/cache/maker/index
 echo \"name $(uname -n)\" >/etc/maker/host
+date +%d >/etc/maker/day
+printf '%(%Y)T\n' >/etc/maker/year
+perl -e 'print((localtime)[5])' >/etc/maker/years
 echo same >/etc/maker/settings
 ";
 
@@ -38,11 +42,20 @@ pub(super) fn generated() -> Result<()> {
         "a script of `maker` generates what is different in each build",
         "/etc/maker/secret",
         "/var/lib/maker/instance",
-        "`same-on-every-node = [\"/etc/maker/secret\"]` in [root]",
+        "/etc/maker/day",
+        "/etc/maker/year,",
+        "/etc/maker/years",
+        "`same-on-every-node = [\"/etc/maker/day\"]` in [root]",
     ] {
         ensure!(said.contains(expected), "{expected} is not in\n{said}");
     }
-    for other in ["/etc/maker/host", "/etc/maker/settings", "/var/cache/maker"] {
+    for other in [
+        "/etc/maker/host",
+        "/etc/maker/settings",
+        "/var/cache/maker",
+        "another-day",
+        "ld.so.preload",
+    ] {
         ensure!(!said.contains(other), "{other} is in\n{said}");
     }
     // Its word is wrong in one place, right in the others.
@@ -56,7 +69,7 @@ pub(super) fn generated() -> Result<()> {
         ensure!(said.contains(expected), "{expected} is not in\n{said}");
     }
     let right = place(
-        "[root]\nsame-on-every-node = [\"/var/lib/maker\"]\n\
+        "[root]\nsame-on-every-node = [\"/var/lib/maker\", \"/etc/maker/day\", \"/etc/maker/year\", \"/etc/maker/years\"]\n\
          [files.\"/etc/maker/secret\"]\ncontent = \"ours\"\n",
     );
     let rootfs = right.install()?;

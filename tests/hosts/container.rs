@@ -10,6 +10,13 @@ use nix::mount::MsFlags;
 use crate::host::{Host, Mount, NET_ADMIN, SYS_ADMIN, USER};
 use crate::server::Server;
 
+/// The words for AppArmor's setting, with the command that changes it.
+const APPARMOR: [&str; 3] = [
+    "this kernel has kernel.apparmor_restrict_unprivileged_userns=1",
+    "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
+    "/etc/sysctl.d",
+];
+
 /// A container of Docker without options: no `CAP_SYS_ADMIN`, and the calls for namespaces and mounts fail.
 #[test]
 fn a_container_without_its_rights_is_refused_before_any_request() {
@@ -78,22 +85,25 @@ fn a_user_is_told_all_that_is_missing_at_once() {
     }
     let mut host = Host::of_user(USER);
     host.set("PATH", "/nowhere");
-    host.run(&["build", "small.toml"]).refuses(&[
+    let words = [
         "/etc/subuid gives 54321 no range",
         "/etc/subgid gives 54321 no range",
         "usermod --add-subuids 100000-165535 --add-subgids 100000-165535 54321",
         "newuidmap and newgidmap not found in PATH",
         "or run as root",
-    ]);
+    ];
+    host.refuses_in_the_first_second(&["build", "small.toml"], &words);
 }
 
-/// Ubuntu: subordinate ids and `newuidmap` are there, and AppArmor forbids the namespace.
-#[test]
-fn a_kernel_setting_that_forbids_user_namespaces_is_named_with_its_command() {
-    if !is_root() {
-        return;
-    }
+/// Ubuntu, with AppArmor's restriction: subordinate ids and `newuidmap` are there, which maps nothing here.
+fn ubuntu() -> Host {
     let mut host = Host::of_user(USER);
+    let programs = host.path("bin");
+    fs::create_dir(&programs).unwrap();
+    for name in ["newuidmap", "newgidmap"] {
+        fs::write(programs.join(name), "#!/bin/sh\n").unwrap();
+        fs::set_permissions(programs.join(name), fs::Permissions::from_mode(0o4755)).unwrap();
+    }
     let settings = host.path("kernel");
     fs::create_dir(&settings).unwrap();
     fs::write(
@@ -101,12 +111,6 @@ fn a_kernel_setting_that_forbids_user_namespaces_is_named_with_its_command() {
         "1\n",
     )
     .unwrap();
-    let programs = host.path("bin");
-    fs::create_dir(&programs).unwrap();
-    for name in ["newuidmap", "newgidmap"] {
-        fs::write(programs.join(name), "").unwrap();
-        fs::set_permissions(programs.join(name), fs::Permissions::from_mode(0o4755)).unwrap();
-    }
     let ids = host.path("ids");
     fs::write(&ids, format!("{USER}:100000:65536\n")).unwrap();
     host.mounts = vec![
@@ -114,14 +118,33 @@ fn a_kernel_setting_that_forbids_user_namespaces_is_named_with_its_command() {
         Mount::Bind(ids.clone(), "/etc/subuid".into()),
         Mount::Bind(ids, "/etc/subgid".into()),
     ];
-    host.denied = vec![libc::SYS_unshare];
     host.set("PATH", programs.display().to_string());
+    host
+}
+
+/// AppArmor forbids the namespace.
+#[test]
+fn a_kernel_setting_that_forbids_user_namespaces_is_named_with_its_command() {
+    if !is_root() {
+        return;
+    }
+    let mut host = ubuntu();
+    host.denied = vec![libc::SYS_unshare];
     let said = host.run(&["build", "small.toml"]);
-    said.refuses(&[
-        "this kernel has kernel.apparmor_restrict_unprivileged_userns=1",
-        "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0",
-        "/etc/sysctl.d",
-    ]);
+    said.refuses(&APPARMOR);
+    assert!(!said.text().contains("usermod"), "{}", said.text());
+}
+
+/// As Ubuntu does it: the namespace is granted, and what makes the user root in it is refused. Here the kernel refuses an id that nobody
+/// mapped, in the place of AppArmor, which gives no capability.
+#[test]
+fn a_user_namespace_that_is_granted_and_of_no_use_is_named_with_the_same_command() {
+    if !is_root() {
+        return;
+    }
+    let said = ubuntu().run(&["build", "small.toml"]);
+    said.refuses(&APPARMOR);
+    said.refuses(&["making this process root of a user namespace was refused"]);
     assert!(!said.text().contains("usermod"), "{}", said.text());
 }
 

@@ -21,10 +21,11 @@ fn a_cache_without_file_capabilities_is_refused_by_the_kind_of_its_file_system()
         "",
         MsFlags::empty(),
     )];
-    host.run(&["build", "small.toml"]).refuses(&[
+    let words = [
         "(ramfs) cannot keep file capabilities",
         "set SLIPWAY_CACHE, or --cache",
-    ]);
+    ];
+    host.refuses_in_the_first_second(&["build", "small.toml"], &words);
     host.run(&["doctor"])
         .refuses(&["missing  cache folder", "(ramfs)"]);
 }

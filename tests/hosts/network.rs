@@ -109,3 +109,31 @@ fn an_authority_that_is_not_trusted_is_told_from_one_that_is() {
     host.run(&["lock", "small.toml"]).refuses(&["404"]);
     assert!(!mirror.asked().is_empty());
 }
+
+/// Signatures and hashes vouch for what comes, and yet who says https has all of it by TLS: in a session (`lock`) and outside one
+/// (`doctor`).
+#[test]
+fn a_mirror_by_tls_that_redirects_to_plain_http_is_not_followed() {
+    if !can_build() {
+        return;
+    }
+    let plain = Server::start();
+    let url = format!("http://{}/debian/", plain.address);
+    let (mirror, authority) = Server::by_tls_to("ours", &url);
+    let mut host = Host::new();
+    host.set(
+        "SLIPWAY_DEBIAN_MIRROR",
+        format!("https://{}/debian", mirror.address),
+    );
+    fs::write(host.path("ca.pem"), authority).unwrap();
+    host.set("SSL_CERT_FILE", host.path("ca.pem").display().to_string());
+    for command in [&["lock", "small.toml"][..], &["doctor"]] {
+        let before = mirror.asked().len();
+        host.run(command).refuses(&[
+            "it redirects from https to http",
+            "give the URL with http:// if it is to be fetched so",
+        ]);
+        assert!(mirror.asked().len() > before, "{command:?}");
+    }
+    assert!(plain.asked().is_empty(), "{:?}", plain.asked());
+}

@@ -1,4 +1,4 @@
-//! A server on loopback that answers every request with 404, and records them: a mirror or a proxy, with or without TLS.
+//! A server on loopback that answers every request with 404 or a redirect, and records them: a mirror or a proxy, with or without TLS.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -6,6 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// The answer of a server that has nothing.
+const NOT_FOUND: &str = "404 Not Found";
 
 /// The server; it ends with the test's process.
 #[derive(Debug)]
@@ -16,11 +19,21 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Self {
-        Self::with(answer)
+        Self::with(|stream, asked| answer(stream, asked, NOT_FOUND))
     }
 
     /// A server by TLS with a certificate for 127.0.0.1; gives also its authority of this name, PEM.
     pub(crate) fn by_tls(name: &str) -> (Self, String) {
+        Self::by_tls_saying(name, NOT_FOUND.to_owned())
+    }
+
+    /// The same, which redirects every request to this URL.
+    pub(crate) fn by_tls_to(name: &str, url: &str) -> (Self, String) {
+        Self::by_tls_saying(name, format!("302 Found\r\nLocation: {url}"))
+    }
+
+    /// A server by TLS that answers with this status and what follows it.
+    fn by_tls_saying(name: &str, status: String) -> (Self, String) {
         let mut authority = rcgen::CertificateParams::default();
         authority
             .distinguished_name
@@ -46,7 +59,7 @@ impl Server {
         let config = Arc::new(config);
         let server = Self::with(move |stream, asked| {
             let session = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
-            answer(rustls::StreamOwned::new(session, stream), asked);
+            answer(rustls::StreamOwned::new(session, stream), asked, &status);
         });
         (server, pem)
     }
@@ -73,7 +86,7 @@ impl Server {
 }
 
 /// Answers one request. A client that hangs up, as it does for a certificate that it does not trust, is none.
-fn answer(mut stream: impl Read + Write, asked: &Mutex<Vec<String>>) {
+fn answer(mut stream: impl Read + Write, asked: &Mutex<Vec<String>>, status: &str) {
     let mut lines = BufReader::new(&mut stream).lines();
     let Some(Ok(first)) = lines.next() else {
         return;
@@ -84,7 +97,10 @@ fn answer(mut stream: impl Read + Write, asked: &Mutex<Vec<String>>) {
         }
     }
     asked.lock().unwrap().push(first);
-    let said = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let said = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
     // The client may be gone.
-    stream.write_all(said).and_then(|()| stream.flush()).ok();
+    stream
+        .write_all(said.as_bytes())
+        .and_then(|()| stream.flush())
+        .ok();
 }

@@ -120,7 +120,7 @@ impl Bench {
         let recipe = place.path().join("small.toml");
         fs::write(&recipe, builds::RECIPE)?;
         let request = SetRequest {
-            name: SET,
+            name: SET.into(),
             packages: PACKAGES.map(str::to_owned).into(),
             dependencies: false,
             essential: false,

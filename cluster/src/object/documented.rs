@@ -64,6 +64,7 @@ pub(crate) fn read(
         cni: Cni::None,
         flannel_image: String::new(),
         metrics_server: None,
+        cloud_controller: None,
         labels: BTreeMap::new(),
         kubelet_image: None,
         // The provider's script writes the file, behind the command that these documents are for.
@@ -107,6 +108,9 @@ fn translation(documents: Documents, image: &Image, is_worker: bool) -> Translat
         kubelet_image: None,
         sentinel: false,
         metrics_server: false,
+        // As an argument of the kubelet, if at all.
+        cloud_provider: None,
+        cloud_config: None,
         dns: Vec::new(),
         has_tokens: matches!(tokens.map(|node| &node.content), Some(Content::List(all)) if !all.is_empty()),
         // A worker runs none of a control plane's.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::cloud;
 use super::dns::{self, Placed};
 use super::kubelet_image::{self, KubeletImage};
 use super::metrics_server;
@@ -29,6 +30,9 @@ pub(super) struct Translation {
     pub(super) sentinel: bool,
     /// Whether the cluster has metrics-server.
     pub(super) metrics_server: bool,
+    /// The cloud, and its controller's own configuration.
+    pub(super) cloud_provider: Option<&'static str>,
+    pub(super) cloud_config: Option<String>,
     /// The addresses of `[dns]`.
     pub(super) dns: Vec<Placed>,
     /// Whether the object names bootstrap tokens.
@@ -53,6 +57,8 @@ pub(super) fn translate(root: &Node, image: &Image, report: &mut Report) -> Tran
         kubelet_image: None,
         sentinel: false,
         metrics_server: false,
+        cloud_provider: None,
+        cloud_config: None,
         dns: Vec::new(),
         has_tokens: matches!(root.get("tokens").map(|node| &node.content), Some(Content::List(all)) if !all.is_empty()),
         uses_image: !image.images.is_empty() && root.get("image-repository").is_none(),
@@ -149,6 +155,8 @@ impl Translation {
                 _ => report.refuse_at(name, node.at, "expected true or false"),
             },
             "dns.addresses" => self.dns(node, report),
+            cloud::PROVIDER => self.cloud(node, report),
+            cloud::CONFIG => self.cloud_config = Some(cloud::config(node, report)),
             metrics_server::FIELD => self.metrics_server(node, report),
             "kubelet.image" => self.kubelet_image = kubelet_image::read(node, report),
             _ => self.labels = labels(name, node, report),
@@ -174,6 +182,16 @@ impl Translation {
         if self.metrics_server {
             let requests = from_value(&true.into(), node.at);
             self.put(Document::Kubelet, metrics_server::REQUESTS, requests, false);
+        }
+    }
+
+    /// The kubelet has its node wait for the cloud's controller.
+    fn cloud(&mut self, node: &Node, report: &mut Report) {
+        self.cloud_provider = cloud::provider(node, report);
+        if self.cloud_provider.is_some() {
+            let (name, value) = cloud::ARGUMENT;
+            let list = "nodeRegistration.kubeletExtraArgs";
+            self.argument_of(Document::Init, list, name, value);
         }
     }
 
@@ -207,13 +225,19 @@ impl Translation {
 
     /// Adds an argument to a component, unless the object has it.
     pub(super) fn argument(&mut self, component: &str, name: &str, value: &str) {
-        let cluster = self.document(Document::Cluster);
-        let at = cluster.at;
+        let path = format!("{component}.extraArgs");
+        self.argument_of(Document::Cluster, &path, name, value);
+    }
+
+    /// The same for a list of arguments at a path of a document.
+    fn argument_of(&mut self, document: Document, path: &str, name: &str, value: &str) {
+        let document = self.document(document);
+        let at = document.at;
         let list = Node {
             at,
             content: Content::List(Vec::new()),
         };
-        let arguments = entry(cluster, &format!("{component}.extraArgs"), list);
+        let arguments = entry(document, path, list);
         let Content::List(arguments) = &mut arguments.content else {
             return;
         };

@@ -1,5 +1,6 @@
 //! The fields of a cluster object, and where kubeadm's documents have them.
 
+use super::cloud::PROVIDERS;
 use crate::release::ALGORITHMS;
 use crate::schema::Kind;
 
@@ -124,6 +125,10 @@ pub(super) const TABLES: &[(&str, &str)] = &[
         "The node-local balancer of the cluster's API servers.",
     ),
     ("networks", "The cluster's networks."),
+    (
+        "cloud",
+        "The cloud that the cluster's nodes are machines of.",
+    ),
     ("certificates", "Keys and certificates that are made."),
     ("node", "This node."),
     ("api-server", "The API server. Refused on a worker."),
@@ -190,6 +195,20 @@ pub(super) const WORDS: &[Word] = &[
         "The network of pods: a bridge on each node, for nodes on one network; \
          flannel, for nodes that reach each other over routers; none, where an addon \
          brings it. Default: bridge.",
+    ),
+    own(
+        "cloud.provider",
+        Kind::OneOf(&PROVIDERS),
+        "The cloud that its nodes are machines of: aws, whose controller runs on the \
+         control planes; or external, for a controller that an addon brings. Kubelets \
+         leave their node's addresses to it, and nothing else runs on a node before it \
+         knows the machine. Default: none.",
+    ),
+    own(
+        "cloud.config",
+        Kind::Text,
+        "Lines of the configuration of that controller (cloud.conf), beside the \
+         cluster's name.",
     ),
     own(
         "feature-gates",

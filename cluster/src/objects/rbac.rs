@@ -85,3 +85,14 @@ pub(crate) fn cluster_binding(name: &str, role: &str, subject: &Value) -> Object
         "subjects": [subject],
     }))
 }
+
+/// A server of `kube-system` reads the authority by which the API server proves who it is when it passes a request on.
+pub(crate) fn authentication_reader(name: &str, subject: &Value) -> Object {
+    Object::create(json!({
+        "apiVersion": VERSION,
+        "kind": "RoleBinding",
+        "metadata": {"name": name, "namespace": "kube-system"},
+        "roleRef": {"apiGroup": GROUP, "kind": "Role", "name": "extension-apiserver-authentication-reader"},
+        "subjects": [subject],
+    }))
+}

@@ -7,7 +7,7 @@ use cluster::object::{Cni, Image, Role, read};
 use cluster::render::render;
 use serde_json::json;
 
-use crate::samples::{Moment, host, image, image_with_coredns};
+use crate::samples::{Moment, host, image, image_with_coredns, paths};
 #[test]
 fn the_images_coredns_answers_in_the_cluster() {
     let mut host = host();
@@ -154,13 +154,7 @@ fn metrics_server_is_asked_and_asks_by_certificates_that_are_checked() {
         key: "a2V5",
     };
     let objects = metrics_server::objects("r.example/metrics-server:v1", credentials);
-    let paths: Vec<String> = objects
-        .iter()
-        .map(|object| {
-            let name = object.value["metadata"]["name"].as_str().unwrap();
-            format!("{}/{name}", object.resource())
-        })
-        .collect();
+    let paths = paths(&objects);
     assert_eq!(
         paths,
         [

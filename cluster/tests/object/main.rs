@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod addons;
+mod cloud;
 mod fields;
 mod joins;
 mod samples;

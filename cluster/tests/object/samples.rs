@@ -136,3 +136,12 @@ pub(crate) fn joining(rest: &str) -> String {
         pin('a')
     )
 }
+
+/// Objects by the names of their kinds in URLs, and their own.
+pub(crate) fn paths(objects: &[cluster::objects::Object]) -> Vec<String> {
+    let named = objects.iter().map(|object| {
+        let name = object.value["metadata"]["name"].as_str().unwrap();
+        format!("{}/{name}", object.resource())
+    });
+    named.collect()
+}

@@ -3,8 +3,11 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use image::kubelet::ROUTES_COMMAND;
 use namespace_tests::lab::Lab;
 use namespace_tests::node::Node;
+
+use crate::pods::an_image_of_packages_runs;
 
 /// How long a node may take to be Ready, beside compilers.
 pub(crate) const READY: Duration = Duration::from_secs(90);
@@ -81,6 +84,7 @@ pub(crate) fn a_node_serves_pods_and_has_them_again_after_a_power_cut(lab: &mut 
         "kubectl --kubeconfig /etc/kubernetes/admin.conf apply -f - <<'END'\n{WORK}\nEND"
     ))?;
     serves(&node)?;
+    an_image_of_packages_runs(&node)?;
     other_arguments_take_the_place_of_the_running_pods(&node)?;
     let identity = identity(&node)?;
     node.cut()?;
@@ -91,7 +95,7 @@ pub(crate) fn a_node_serves_pods_and_has_them_again_after_a_power_cut(lab: &mut 
         "it is another cluster after the cut"
     );
     is_taken_over(&node, 1)?;
-    needs_little_memory(&node)?;
+    needs_little_memory(&node, &[ROUTES_COMMAND])?;
     ensure!(
         node.log("election")
             .matches("asked to elect itself")
@@ -176,8 +180,9 @@ pub(crate) fn is_taken_over(node: &Node, number: usize) -> Result<()> {
     Ok(())
 }
 
-/// What of this system stays beside a Ready node (routes, requests for certificates) has at most 24 MiB, all together.
-fn needs_little_memory(node: &Node) -> Result<()> {
+/// What of this system stays beside a Ready node (routes, requests for certificates, a worker's balancer) has at most 24 MiB, all together;
+/// these commands are among it.
+pub(crate) fn needs_little_memory(node: &Node, commands: &[&str]) -> Result<()> {
     let each = node.run(
         "for process in $(pgrep -x slipway-node); do
   read -r _ size _ < <(grep ^Pss: /proc/$process/smaps_rollup)
@@ -185,6 +190,13 @@ fn needs_little_memory(node: &Node) -> Result<()> {
 done
 true",
     )?;
+    for command in commands {
+        let runs = |line: &str| line.split_whitespace().next_back() == Some(*command);
+        ensure!(
+            each.lines().any(runs),
+            "slipway-node {command} does not run:\n{each}"
+        );
+    }
     let sizes = each.lines().filter_map(|line| line.split_once(' '));
     let sizes = sizes.map(|(size, _)| size.parse::<u64>());
     let all = sizes.sum::<Result<u64, _>>().context("memory in KiB")?;

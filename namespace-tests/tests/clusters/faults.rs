@@ -32,7 +32,7 @@ const KILLS: usize = 20;
 const SOON: &str = "crashLoopBackOff = { maxContainerRestartPeriod = \"1s\" }, ";
 
 /// A wrong token, a wrong secret, a wrong pin and an expired token are named, and so is a name that no node may have; nothing is written. A node does
-/// not get another node's certificate.
+/// not get another node's certificate, nor does a machine by the name of a Ready node.
 pub(crate) fn joins_that_must_not_succeed_change_nothing(lab: &mut Lab) -> Result<()> {
     let mut first = lab.control_plane("cp1", 11, OBJECT)?;
     first.start(&lab.hub)?;
@@ -91,7 +91,34 @@ pub(crate) fn joins_that_must_not_succeed_change_nothing(lab: &mut Lab) -> Resul
     let mut worker = lab.worker("w1", 21, &right.object("lab", false))?;
     worker.start(&lab.hub)?;
     worker.wait_ready(READY)?;
-    another_nodes_certificate(&first, &worker)
+    another_nodes_certificate(&first, &worker)?;
+    the_name_of_a_ready_node(lab, &first, &right)
+}
+
+/// Further machines by the names of Ready nodes, a worker's and the control plane's, join as neither of them.
+fn the_name_of_a_ready_node(lab: &mut Lab, first: &Node, right: &Ticket) -> Result<()> {
+    let requests = || first.kubectl("get csr -o jsonpath='{.items[*].metadata.name}'");
+    let before = requests()?;
+    for (name, further) in [("w1", false), ("cp1", true)] {
+        let object = right.object("lab", further);
+        let options = match further {
+            true => lab.control_plane_options("x1", 22, &object),
+            false => lab.worker_options("x1", 22, &object),
+        };
+        let mut node = lab.node_of(NodeOptions {
+            hostname: Some(name.to_owned()),
+            ..options
+        })?;
+        node.start(&lab.hub)?;
+        let words = format!("the cluster has a node \"{name}\" that is Ready");
+        refused(&node, &words).with_context(|| format!("the name {name}"))?;
+    }
+    let after = requests()?;
+    ensure!(
+        after == before,
+        "the requests are {after}, expected {before}"
+    );
+    Ok(())
 }
 
 /// Waits until the node says why, then looks at what it wrote.

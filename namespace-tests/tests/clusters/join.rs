@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use image::kubelet::{BALANCER_COMMAND, ROUTES_COMMAND};
 use namespace_tests::lab::Lab;
 use namespace_tests::node::Node;
 
-use crate::control_plane::{OBJECT, PODS, READY, identity};
+use crate::control_plane::{OBJECT, PODS, READY, identity, needs_little_memory};
 
 /// The time after which a node that renews no lease is called lost, 40 s, and a little more.
 const LEASE: Duration = Duration::from_secs(45);
@@ -99,12 +100,13 @@ pub(crate) fn three_control_planes_and_a_worker_bear_the_loss_of_one(lab: &mut L
 }
 
 /// The power of the control plane by which a worker joined is cut, with whatever connections its kubelet has there: it goes on with
-/// another one, and stays Ready.
+/// another one, and stays Ready. Before, when all three serve, what of this system stays on the worker has little memory.
 fn goes_on_without(first: &mut Node, second: &Node, worker: &Node) -> Result<()> {
     let servers = |count: usize| {
         format!("slipway-node status | grep 'API servers' | grep -q '{count} of 3 ready'")
     };
     worker.wait_for("three API servers", &servers(3), PODS)?;
+    needs_little_memory(worker, &[BALANCER_COMMAND, ROUTES_COMMAND])?;
     first.cut()?;
     worker.wait_for("two API servers", &servers(2), PODS)?;
     // The kubelet's lease is renewed every 10 s: one that is newer than this moment came by another server. The endpoint of the

@@ -1,7 +1,9 @@
 //! Whole clusters on this host: the nodes of an image in namespaces, with the real Kubernetes.
 
 mod addons;
+mod amazon;
 mod balancer;
+mod cloud;
 mod containerd;
 mod control_plane;
 mod dual_stack;
@@ -67,6 +69,7 @@ const LONG: &[Test] = tests![
     slow_start::an_api_server_ahead_of_the_kubelet_has_the_time_of_its_startup_probe,
     provider::its_files_bring_nodes_up_without_kubeadm,
     metrics_server::says_what_nodes_and_pods_use_until_the_object_has_it_no_more,
+    cloud::amazons_controller_knows_each_nodes_machine,
 ];
 
 fn main() -> ExitCode {
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Some(("containerd", _)) => containerd::RECIPE,
         Some(("provider", _)) => provider::RECIPE,
         Some(("metrics_server", _)) => metrics_server::RECIPE,
+        Some(("cloud", _)) => cloud::RECIPE,
         _ => RECIPE,
     };
     runner::main(recipe, TESTS, LONG)

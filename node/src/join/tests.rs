@@ -10,7 +10,7 @@ use data_encoding::BASE64;
 use serde_json::json;
 
 use super::*;
-use crate::discover::{INFO, KUBELET, VERSION};
+use crate::discover::{INFO, KUBELET, NODE, VERSION};
 use crate::journal;
 use crate::object;
 use crate::samples::{
@@ -95,6 +95,7 @@ fn a_worker_joins_by_a_pinned_authority_and_asks_nobody_once_it_has_its_certific
         get(INFO, false),
         get(INFO, false),
         get(KUBELET, true),
+        get(&format!("{NODE}node1"), true),
         get(VERSION, true),
     ];
     assert_eq!(seen(&requests), expected);
@@ -138,7 +139,7 @@ fn a_worker_joins_by_a_pinned_authority_and_asks_nobody_once_it_has_its_certific
     put(&world.in_initrd("/etc/kubernetes/kubelet.conf"), &without);
     prepared(&world).unwrap_or_else(|error| panic!("{error:#}"));
     assert!(world.in_initrd(BOOTSTRAP_KUBECONFIG).exists());
-    assert_eq!(seen(&requests).len(), 4);
+    assert_eq!(seen(&requests).len(), 5);
 }
 
 /// The endpoint's control plane is gone, and the object names another one.
@@ -160,7 +161,7 @@ fn a_worker_joins_by_another_server_of_its_object_where_the_endpoint_does_not_an
     put(&world.in_initrd(image::paths::CLUSTER), &object);
     let requests = serving_plane(plane);
     prepared(&world).unwrap();
-    assert_eq!(seen(&requests).len(), 4);
+    assert_eq!(seen(&requests).len(), 5);
     assert!(read(&world, BOOTSTRAP_KUBECONFIG).contains(TOKEN));
 }
 
@@ -199,7 +200,9 @@ fn refuse((wrong, answer, expected): Case<'_>) {
     let seen = seen(&requests);
     assert!(!seen.is_empty(), "{expected}");
     for (line, token) in seen {
-        let is_last = line.contains(KUBELET) || line.contains(VERSION);
+        let is_last = [KUBELET, NODE, VERSION]
+            .iter()
+            .any(|path| line.contains(path));
         assert_eq!(is_last, token, "{expected}: {line}");
     }
 }
@@ -253,6 +256,39 @@ fn a_cluster_that_is_not_proven_is_named_and_nothing_is_written() {
     cases.into_iter().for_each(refuse);
 }
 
+/// With a token a machine would get the certificate of any node by its name.
+#[test]
+fn a_name_that_a_ready_node_has_is_refused_until_it_is_ready_no_more() {
+    let node = |ready: &str| {
+        let other = json!({"type": "MemoryPressure", "status": "True"});
+        let ready = json!({"type": "Ready", "status": ready});
+        json!({"status": {"conditions": [other, ready]}}).to_string()
+    };
+    refuse((
+        None,
+        Some((NODE, 200, node("True"))),
+        "the cluster has a node \"node1\" that is Ready",
+    ));
+    refuse((
+        None,
+        Some((NODE, 403, String::new())),
+        "asking whether there is a node \"node1\"",
+    ));
+    for ready in ["False", "Unknown"] {
+        let answers = [node("True"), node(ready)];
+        let (object, requests) = serving(move |_, request, number| {
+            request.line.contains(NODE).then(|| {
+                let at = usize::from(number > 5);
+                Answer::Full(200, answers[at].clone())
+            })
+        });
+        let folder = tempfile::tempdir().unwrap();
+        let world = worker(folder.path(), &object);
+        prepared(&world).unwrap_or_else(|error| panic!("{error:#}"));
+        assert_eq!(seen(&requests).len(), 9, "{ready}");
+    }
+}
+
 /// The image's kubelet is 1.36.3.
 #[test]
 fn a_kubelet_that_the_control_planes_version_does_not_allow_does_not_join() {
@@ -279,6 +315,34 @@ fn a_kubelet_that_the_control_planes_version_does_not_allow_does_not_join() {
         let folder = tempfile::tempdir().unwrap();
         let world = worker(folder.path(), &object);
         prepared(&world).unwrap_or_else(|error| panic!("{error:#}"));
+    }
+}
+
+/// A machine without a battery begins in the past; one whose clock was set wrong may be years ahead.
+#[test]
+fn a_clock_by_which_the_cluster_is_not_valid_is_named() {
+    for (year, expected) in [
+        (2020, "certificate expired"),
+        (2200, "certificate not valid yet"),
+    ] {
+        let plane = ControlPlane::new();
+        let (object, pair) = (plane.worker(), plane.certificate_of(year));
+        let requests = serve_by_tls(
+            plane.listener(),
+            move || pair.clone(),
+            move |request| plane.answer(request),
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let world = worker(folder.path(), &object);
+        let error = refused(&world, folder.path());
+        assert!(error.contains(expected), "{error}");
+        assert!(error.contains("; the machine's clock says "), "{error}");
+        let remedy = crate::remedies::remedy(crate::remedies::Trouble::Join(&error));
+        assert!(
+            remedy.is_some_and(|text| text.contains("timedatectl")),
+            "{error}"
+        );
+        assert!(seen(&requests).iter().all(|(_, token)| !token));
     }
 }
 
@@ -383,7 +447,7 @@ fn a_control_plane_that_is_late_slow_or_cut_is_waited_for() {
     });
     let world = worker(folder.path(), &object);
     prepared(&world).unwrap_or_else(|error| panic!("{error:#}"));
-    assert_eq!(seen(&requests).len(), 8);
+    assert_eq!(seen(&requests).len(), 9);
     assert!(!world.in_run(image::paths::RUN_CLUSTER).exists());
     assert!(FILES.iter().all(|(path, _)| world.in_initrd(path).exists()));
 }

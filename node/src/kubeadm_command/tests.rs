@@ -1,6 +1,9 @@
-//! The arguments, and what a join leaves.
+//! The arguments, what a join leaves, and what is refused.
+
+use std::sync::atomic::AtomicI64;
 
 use image::paths::RUN_ETCD_GATE;
+use linux::world::Clock;
 
 use super::*;
 use crate::samples::{Answer, ControlPlane, TOKEN, files, machine, put, serve_by_tls};
@@ -143,6 +146,41 @@ fn a_join_leaves_the_documents_and_waits_for_the_node() {
         &text.replace("10.0.0.8", "10.0.0.9"),
     );
     assert!(failed().contains("brought up by other documents"));
+}
+
+/// The files are those of a bring-up. Waits cost no time.
+#[test]
+fn a_second_init_with_other_documents_is_refused_and_with_the_same_ones_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let document = |address: &str| {
+        format!(
+            "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\nlocalAPIEndpoint: {{ advertiseAddress: {address} }}\n\
+             ---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nencryptionAlgorithm: ECDSA-P256\n"
+        )
+    };
+    machine(folder.path(), &document("10.0.0.7"));
+    let world = World::below(folder.path(), Clock::Fake(AtomicI64::new(0)));
+    let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
+    control_plane::prepare(&world, &bootstrap, |_| Ok(())).unwrap();
+    let journal = Journal::read(&world).unwrap().unwrap();
+    assert!(journal.authority.is_some() && !journal.joined);
+    let written = || ["etc", "var"].map(|name| files(&folder.path().join(name)));
+    for (address, expected) in [
+        (
+            "10.0.0.7",
+            "the bring-up goes on: the cluster's objects are not made yet",
+        ),
+        (
+            "10.0.0.9",
+            "this node was brought up by other documents, /etc/slipway/cluster.toml; nothing is changed",
+        ),
+    ] {
+        put(&world.in_initrd(FILE), &document(address));
+        let before = written();
+        let error = format!("{:#}", run(&world, Verb::Init, FILE).unwrap_err());
+        assert!(error.ends_with(expected), "{error}");
+        assert!(written() == before, "a file was changed");
+    }
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn a_worker_says_what_it_waits_for() {
             let full = |value: Value| Answer::Full(200, value.to_string());
             match request.line.as_str() {
                 "GET /readyz" => Answer::Full(200, "ok".to_owned()),
-                "GET /api/v1/nodes/node1" => {
+                "GET /api/v1/nodes/node1" if request.authorization.is_empty() => {
                     let node = full(json!({"status": {"conditions": [ready]}}));
                     ready["status"] = "True".into();
                     node

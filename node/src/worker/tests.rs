@@ -104,7 +104,7 @@ fn a_worker_waits_for_its_certificate_its_node_its_subnets_and_ready() {
         move |request| {
             let full = |value: Value| Answer::Full(200, value.to_string());
             match request.line.as_str() {
-                "GET /api/v1/nodes/node1" => {
+                "GET /api/v1/nodes/node1" if request.authorization.is_empty() => {
                     asked += 1;
                     match asked {
                         1 => Answer::Full(404, String::new()),

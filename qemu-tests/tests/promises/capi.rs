@@ -5,7 +5,9 @@ use std::fs;
 use anyhow::{Context, Result, ensure};
 use image::container_images::REGISTRY;
 use image::kubelet::ADMIN_KUBECONFIG;
-use image::paths::{CLUSTER, NODE_PROGRAM, SENTINEL};
+use image::paths::{
+    CLUSTER, METADATA_UNIT, NODE_PROGRAM, RUN_METADATA_COREOS, RUN_METADATA_FLATCAR, SENTINEL,
+};
 use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::running::Running;
 use qemu_tests::timeouts;
@@ -91,8 +93,8 @@ fn config(kubeadm: &str) -> Result<Value> {
     }))
 }
 
-/// The provider's script runs `kubeadm init`, with all of its checks, and leaves the sentinel; the node becomes Ready, CoreDNS and
-/// kube-proxy run, and after a restart the node is Ready by itself.
+/// The provider's script runs `kubeadm init`, with all of its checks, and leaves the sentinel; the node has what the templates of
+/// infrastructure call, it becomes Ready, CoreDNS and kube-proxy run, and after a restart the node is Ready by itself.
 pub(crate) fn the_kubeadm_provider_starts_a_control_plane(lab: &mut Lab) -> Result<()> {
     let image = lab.builder().build(IMAGE)?;
     let node = lab.node_of(&image.disk)?;
@@ -117,6 +119,7 @@ pub(crate) fn the_kubeadm_provider_starts_a_control_plane(lab: &mut Lab) -> Resu
     running.run(
         "test -e /tmp/kubeadm.yml && test ! -e /etc/kubeadm.yml && id -nG core | grep -w wheel",
     )?;
+    fills_templates_in(&running)?;
     works(&running)?;
     running.power_off()?;
 
@@ -141,6 +144,21 @@ pub(crate) fn the_kubeadm_provider_starts_a_control_plane(lab: &mut Lab) -> Resu
     neither_begins(&running)?;
     running.power_off()?;
     fs::remove_dir_all(&image.out).context("removing the image")
+}
+
+/// The unit that a template requires writes the metadata by both of their names, from which `envsubst` fills in the node's name.
+fn fills_templates_in(running: &Running) -> Result<()> {
+    running.run(&format!("systemctl start {METADATA_UNIT}"))?;
+    for file in [RUN_METADATA_FLATCAR, RUN_METADATA_COREOS] {
+        let script = format!(
+            "test -s {file} && read -r name < /proc/sys/kernel/hostname && set -a && . {file} &&
+             found=$(echo 'name: ${{COREOS_CUSTOM_HOSTNAME}}' | envsubst) && echo \"$found\" && [ \"$found\" = \"name: ${{name,,}}\" ]"
+        );
+        running
+            .run(&script)
+            .with_context(|| format!("filling in a template by {file}"))?;
+    }
+    Ok(())
 }
 
 /// The same data, and a cluster object.

@@ -217,7 +217,7 @@ fn answer(connection: TcpStream, tools: &Tools, keys: &Path) -> Result<()> {
 fn programs(lab: &Lab) -> Result<Tools> {
     let recipe = load(&lab.recipes().join("demo.toml"))?;
     let request = SetRequest {
-        name: "tools-tang",
+        name: "tools-tang".into(),
         packages: PROGRAMS.map(str::to_owned).into(),
         dependencies: true,
         essential: false,
@@ -226,5 +226,9 @@ fn programs(lab: &Lab) -> Result<Tools> {
     };
     let session = lab.session();
     let locked = lock::resolve(session, &recipe, std::slice::from_ref(&request))?;
-    tools::install(session, request.name, &locked.fetch(session, request.name)?)
+    tools::install(
+        session,
+        &request.name,
+        &locked.fetch(session, &request.name)?,
+    )
 }

@@ -283,7 +283,7 @@ fn fat(tools: &Tools, folder: &Path, label: &str) -> Result<()> {
 fn programs(lab: &Lab) -> Result<Tools> {
     let recipe = load(&lab.recipes().join("demo.toml"))?;
     let request = SetRequest {
-        name: "tools-drives",
+        name: "tools-drives".into(),
         packages: PROGRAMS.map(str::to_owned).into(),
         dependencies: true,
         essential: false,
@@ -292,5 +292,9 @@ fn programs(lab: &Lab) -> Result<Tools> {
     };
     let session = lab.session();
     let locked = lock::resolve(session, &recipe, std::slice::from_ref(&request))?;
-    tools::install(session, request.name, &locked.fetch(session, request.name)?)
+    tools::install(
+        session,
+        &request.name,
+        &locked.fetch(session, &request.name)?,
+    )
 }

@@ -99,6 +99,8 @@ fn up(running: &Running) -> Result<()> {
             )?
             .output
     );
+    // Which no cluster has to wait for.
+    running.run("systemctl is-active multi-user.target")?;
     Ok(())
 }
 

@@ -41,7 +41,7 @@ const PODS: &str = r#"{
                     "imagePullPolicy": "Never",
                     "command": [
                         "/usr/bin/etcd",
-                        "--listen-client-urls=http://0.0.0.0:2379",
+                        "--listen-client-urls=http://[::]:2379",
                         "--advertise-client-urls=http://127.0.0.1:2379"
                     ],
                     "startupProbe": {"httpGet": {"path": "/health", "port": 2379}, "periodSeconds": 2, "failureThreshold": 60}
@@ -74,6 +74,7 @@ pub(crate) fn the_commands_run_a_cluster_with_a_worker(lab: &mut Lab) -> Result<
     let own = Own {
         recipe: "recipes/cluster",
         words: "",
+        replaced: &[],
         arguments: &["--workers=1"],
     };
     with_cluster(lab, &own, Cluster::use_it)
@@ -85,11 +86,36 @@ pub(crate) fn a_second_control_plane_joins_the_cluster(lab: &mut Lab) -> Result<
     let own = Own {
         recipe: "qemu-tests/flannel",
         words: "cni = \"flannel\"\n",
+        replaced: &[],
         arguments: &["--control-planes=2", "--workers=0"],
     };
     with_cluster(lab, &own, |cluster| {
         cluster.use_second()?;
         cluster.has_flannel()
+    })
+}
+
+/// A cluster whose nodes, pods and services have addresses of IPv6 alone runs on this host: pods are reached across its nodes.
+pub(crate) fn a_cluster_of_ip_version_6_alone_runs(lab: &mut Lab) -> Result<()> {
+    let own = Own {
+        recipe: "recipes/cluster",
+        words: "",
+        replaced: &[
+            ("pods = \"10.244.0.0/16\"", "pods = \"fd00:5::/48\""),
+            ("services = \"10.96.0.0/12\"", "services = \"fd00:6::/112\""),
+        ],
+        arguments: &["--workers=1"],
+    };
+    with_cluster(lab, &own, |cluster| {
+        cluster.slipway(["kubeconfig", "blue.toml", "--output", "admin"])?;
+        let addresses = r#"jsonpath={.items[*].status.addresses[?(@.type=="InternalIP")].address}"#;
+        let addresses = cluster.kubectl(&["get", "nodes", "-o", addresses])?;
+        ensure!(
+            addresses == "fd77::b fd77::c",
+            "the nodes have {addresses:?}"
+        );
+        cluster.pods_answer_across_nodes(["cp1", "w1"])?;
+        cluster.has_two("kube-system", "deployment", "coredns", "readyReplicas")
     })
 }
 
@@ -99,6 +125,8 @@ struct Own<'a> {
     recipe: &'a str,
     /// Lines of its object.
     words: &'a str,
+    /// Lines of a new object, and what takes their place.
+    replaced: &'a [(&'a str, &'a str)],
     /// Arguments of `up`.
     arguments: &'a [&'a str],
 }
@@ -123,7 +151,11 @@ fn with_cluster(
     cluster.slipway(["new", "blue.toml"])?;
     // What a node on another host would be told; `up` has its own.
     let object = cluster.folder.join("blue.toml");
-    let text = fs::read_to_string(&object)?;
+    let mut text = fs::read_to_string(&object)?;
+    for (line, other) in own.replaced {
+        ensure!(text.contains(line), "a new object has no {line}");
+        text = text.replace(line, other);
+    }
     fs::write(
         &object,
         format!("endpoint = \"api.example.test:6443\"\n{}{text}", own.words),

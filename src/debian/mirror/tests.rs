@@ -2,6 +2,9 @@
 
 use super::*;
 
+#[path = "../../../build/mirror.rs"]
+mod build_script;
+
 fn apt(files: &[(&str, &str)]) -> Host {
     Host {
         apt: files
@@ -192,6 +195,34 @@ fn the_programs_own_mirror_is_the_last_that_is_asked() {
     assert_eq!(found.main, "http://env.example/debian");
     let compiled = option_env!("SLIPWAY_DEFAULT_MIRROR").filter(|url| !url.is_empty());
     assert_eq!(Host::here().default.as_deref(), compiled);
+}
+
+/// What the build script takes, each build does.
+#[test]
+fn a_program_is_not_compiled_with_a_mirror_that_no_build_could_use() {
+    for (url, good) in [
+        ("http://own.example/debian", true),
+        ("https://own.example:8443/folder/debian/", true),
+        ("http://[2001:db8::1]/debian", true),
+        ("ftp://own.example/debian", false),
+        ("file:///srv/debian", false),
+        ("own.example/debian", false),
+        ("/srv/debian", false),
+        ("http:own.example/debian", false),
+        ("HTTP//own.example/debian", false),
+        (" http://own.example/debian", false),
+        ("http://", false),
+        ("https:// ", false),
+        ("http:///debian", false),
+    ] {
+        assert_eq!(build_script::is_usable(url), good, "{url}");
+        let own = Host {
+            default: Some(url.to_owned()),
+            ..Host::default()
+        };
+        let found = Mirrors::find(None, None, &own);
+        assert!(found.is_ok() || !good, "{url}: {found:?}");
+    }
 }
 
 #[test]

@@ -104,6 +104,20 @@ fn an_error_is_explained_once_with_the_fullest_folder_first() {
 }
 
 #[test]
+fn a_folder_of_the_command_line_is_shown_whole() {
+    with_small_disk(|disk| {
+        // Of this thread alone, as its mounts are.
+        std::env::set_current_dir(disk).unwrap();
+        let error = fill("file".into()).unwrap_err();
+        let error = explain(error, "a file", &[Place::output(Path::new("out"))]);
+        let found = format!("{error:#}");
+        let expected = format!(": the output folder {}/out has ", disk.display());
+        assert!(found.contains(&expected), "{found}");
+        std::env::set_current_dir("/").unwrap();
+    });
+}
+
+#[test]
 fn programs_and_calls_have_words_of_their_own_and_other_errors_none() {
     let full = [
         anyhow::anyhow!("dpkg: exit status: 2; its last lines:\n  No space left on device"),

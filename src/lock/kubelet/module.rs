@@ -160,7 +160,7 @@ fn pin_one(
 fn resolve(go: &Go, release: &str, cache: &Cache, step: &Step) -> Result<(String, String)> {
     let coredns = coredns::version_for(release);
     let mut key = Key::of("kubelet modules", code::PROGRAMS)
-        .key("go", go.key())
+        .key("go", go.compiler())
         .text("release", release)
         .text("coredns", coredns.unwrap_or_default());
     for (name, text) in Content::ALL.iter().flat_map(|content| content.sources()) {
@@ -221,7 +221,7 @@ fn compile(
     let flags = link_flags(release)?;
     let name = content.name();
     let package = format!("./{name}");
-    let mut key = Key::of("kubelet", code::PROGRAMS).key("go", go.key());
+    let mut key = Key::of("kubelet", code::PROGRAMS).key("go", go.compiler());
     for (name, text) in content.sources() {
         key = key.text(name, text);
     }

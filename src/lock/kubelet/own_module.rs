@@ -18,7 +18,9 @@ use crate::host::session::Session;
 use crate::lock::fetching::LockedRecipe;
 use crate::lock::file::{LockedFrom, LockedProgram};
 
-pub(super) use rows::{CNI_PLUGINS, CONTAINERD, CRICTL, ETCD, FLANNEL, METRICS_SERVER, OF_IMAGES};
+pub(super) use rows::{
+    AWS_CLOUD_CONTROLLER, CNI_PLUGINS, CONTAINERD, CRICTL, ETCD, FLANNEL, METRICS_SERVER, OF_IMAGES,
+};
 use rows::{ROWS, Row};
 
 /// The file of our module that names the packages. Its tag keeps it out of every build: programs cannot be imported.
@@ -160,7 +162,7 @@ fn resolve(
 ) -> Result<(String, String)> {
     let (file, source) = source(row);
     let key = Key::of("own modules", code::OWN_PROGRAMS)
-        .key("go", go.key())
+        .key("go", go.compiler())
         .text("version", version)
         .text("source", &source)
         .finish();
@@ -176,7 +178,7 @@ fn resolve(
 }
 
 /// `go.mod` of our module. Go ignores the replacements of a dependency, so one by another module is repeated, and one by a folder is
-/// none: the module that it stands for is published with the same version.
+/// none: the module that it stands for is published with the same version. What the row keeps is not replaced either.
 fn go_mod(theirs: &str, row: &Row, version: &str) -> Result<String> {
     let go = theirs
         .lines()
@@ -189,10 +191,13 @@ fn go_mod(theirs: &str, row: &Row, version: &str) -> Result<String> {
     for line in theirs.lines() {
         let line = line.split("//").next().unwrap_or_default().trim();
         let line = line.strip_prefix("replace ").unwrap_or(line);
-        if let Some((from, to)) = line.split_once(" => ")
-            && !to.trim().starts_with('.')
-        {
-            text += &format!("replace {} => {}\n", from.trim(), to.trim());
+        let Some((from, to)) = line.split_once(" => ") else {
+            continue;
+        };
+        let (from, to) = (from.trim(), to.trim());
+        let name = from.split(' ').next().unwrap_or_default();
+        if !to.starts_with('.') && !row.kept.contains(&name) {
+            text += &format!("replace {from} => {to}\n");
         }
     }
     Ok(text)
@@ -210,7 +215,7 @@ fn compile(
     let flags = row.flags(version);
     let (file, source) = source(row);
     let key = Key::of("own program", code::OWN_PROGRAMS)
-        .key("go", go.key())
+        .key("go", go.compiler())
         .text("source", &source)
         .text("go.mod", go_mod)
         .text("go.sum", go_sum)
@@ -290,6 +295,12 @@ mod tests {
             "module slipway/program\n\ngo 1.24.1\n\nrequire sigs.k8s.io/cri-tools v1.34.0\nreplace a => b v2\nreplace e => f v3\n"
         );
         assert!(go_mod("module x\n", row, "v1.34.0").is_err());
+        let kept = super::row(AWS_CLOUD_CONTROLLER).unwrap();
+        let theirs = "module x\n\ngo 1.26.0\n\nreplace github.com/google/cel-go => github.com/cel-expr/cel-go v0.31.0\nreplace e => f v3\n";
+        assert_eq!(
+            go_mod(theirs, kept, "v1.36.2").unwrap(),
+            "module slipway/program\n\ngo 1.26.0\n\nrequire k8s.io/cloud-provider-aws v1.36.2\nreplace e => f v3\n"
+        );
     }
 
     #[test]
@@ -323,6 +334,17 @@ mod tests {
         assert_eq!(
             purl(METRICS_SERVER, "v0.9.0").unwrap(),
             "pkg:golang/sigs.k8s.io/metrics-server@v0.9.0#cmd/metrics-server"
+        );
+    }
+
+    #[test]
+    fn amazons_controller_says_its_own_version_and_is_listed_by_its_module() {
+        let flags = row(AWS_CLOUD_CONTROLLER).unwrap().flags("v1.36.2");
+        let expected = " -X k8s.io/component-base/version.gitVersion=v1.36.2";
+        assert!(flags.ends_with(expected), "{flags}");
+        assert_eq!(
+            purl(AWS_CLOUD_CONTROLLER, "v1.36.2").unwrap(),
+            "pkg:golang/k8s.io/cloud-provider-aws@v1.36.2#cmd/aws-cloud-controller-manager"
         );
     }
 

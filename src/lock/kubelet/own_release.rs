@@ -1,4 +1,4 @@
-//! crictl, the CNI plugins, etcd, flannel and metrics-server: none is of Kubernetes' release, which only names versions of the first three. The first two
+//! crictl, the CNI plugins, etcd, flannel, metrics-server and Amazon's cloud controller: none is of Kubernetes' release, which only names versions of the first three. The first two
 //! come as archives from the server that the release table calls `{github}`, and all can be compiled from their Go modules.
 
 use std::collections::BTreeSet;
@@ -10,7 +10,8 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use super::own_module::{
-    self, CNI_PLUGINS, CONTAINERD, CRICTL, ETCD, FLANNEL, METRICS_SERVER, OF_IMAGES,
+    self, AWS_CLOUD_CONTROLLER, CNI_PLUGINS, CONTAINERD, CRICTL, ETCD, FLANNEL, METRICS_SERVER,
+    OF_IMAGES,
 };
 use super::program::{Pinned, Program};
 use super::release::{self, OtherBytes, Place};
@@ -216,7 +217,7 @@ fn pin(
                 }
                 if pinned.0.version != version {
                     let why = match *name {
-                        FLANNEL | CONTAINERD | METRICS_SERVER => {
+                        FLANNEL | CONTAINERD | METRICS_SERVER | AWS_CLOUD_CONTROLLER => {
                             "which this program knows".to_owned()
                         }
                         _ => format!("which Kubernetes {release} is tested with"),
@@ -258,6 +259,13 @@ const FLANNEL_VERSION: &str = "v0.28.10";
 /// The version of metrics-server, each of which is for several releases
 /// (<https://github.com/kubernetes-sigs/metrics-server#compatibility-matrix>).
 const METRICS_SERVER_VERSION: &str = "v0.9.0";
+/// The versions of Amazon's cloud controller: one for each minor release of Kubernetes
+/// (<https://github.com/kubernetes/cloud-provider-aws#compatibility-with-kubernetes>).
+const AWS_CLOUD_CONTROLLER_VERSIONS: [(&str, &str); 3] = [
+    ("1.34.", "v1.34.4"),
+    ("1.35.", "v1.35.3"),
+    ("1.36.", "v1.36.2"),
+];
 
 /// The version of a program that a release of Kubernetes implies.
 fn version(name: &str, release: &str) -> Result<String> {
@@ -265,6 +273,7 @@ fn version(name: &str, release: &str) -> Result<String> {
         FLANNEL => return Ok(FLANNEL_VERSION.to_owned()),
         METRICS_SERVER => return Ok(METRICS_SERVER_VERSION.to_owned()),
         CONTAINERD => return Ok(CONTAINERD_VERSION.to_owned()),
+        AWS_CLOUD_CONTROLLER => return of_amazon(release),
         _ => {}
     }
     let version = Implied::of(release.trim_start_matches('v'))
@@ -280,6 +289,21 @@ fn version(name: &str, release: &str) -> Result<String> {
         "Kubernetes {release} is tested with etcd {version}; expected etcd = \"3.5\" in [containers]"
     );
     Ok(version)
+}
+
+/// The version of Amazon's cloud controller for a release of Kubernetes.
+fn of_amazon(release: &str) -> Result<String> {
+    let minor = release.trim_start_matches('v');
+    let mut all = AWS_CLOUD_CONTROLLER_VERSIONS.iter();
+    let found = all.find(|(begin, _)| minor.starts_with(begin));
+    let (_, version) = found.with_context(|| {
+        let known = AWS_CLOUD_CONTROLLER_VERSIONS.map(|(begin, _)| begin.trim_end_matches('.'));
+        format!(
+            "no {AWS_CLOUD_CONTROLLER} is known for Kubernetes {release}; expected a patch release of {}",
+            known.join(", ")
+        )
+    })?;
+    Ok((*version).to_owned())
 }
 
 fn github(request: &KubeletRequest) -> &str {
@@ -467,6 +491,21 @@ mod tests {
         let error = names(&elsewhere, CRICTL).unwrap_err().to_string();
         assert!(
             error.ends_with("has bin/crictl, expected crictl"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn amazons_controller_is_of_the_release_of_kubernetes() {
+        let version = |release: &str| version(AWS_CLOUD_CONTROLLER, release);
+        assert_eq!(version("v1.36.3").unwrap(), "v1.36.2");
+        assert_eq!(version("1.34.9").unwrap(), "v1.34.4");
+        for (begin, version) in AWS_CLOUD_CONTROLLER_VERSIONS {
+            assert!(version.trim_start_matches('v').starts_with(begin));
+        }
+        let error = version("v1.37.0").unwrap_err().to_string();
+        assert!(
+            error.ends_with("expected a patch release of 1.34, 1.35, 1.36"),
             "{error}"
         );
     }

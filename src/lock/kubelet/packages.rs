@@ -98,7 +98,7 @@ fn source(wanted: &Packages<'_>) -> String {
 /// The folder of `go.mod` and `go.sum` of our module with that source.
 fn resolve(go: &Go, release: &str, source: &str, cache: &Cache, step: &Step) -> Result<Made> {
     let key = Key::of("package modules", code::PROGRAMS)
-        .key("go", go.key())
+        .key("go", go.compiler())
         .text("release", release)
         .text("source", source)
         .finish();
@@ -119,7 +119,7 @@ fn compile(
 ) -> Result<PathBuf> {
     let flags = link_flags(release)?;
     let key = Key::of("package", code::PROGRAMS)
-        .key("go", go.key())
+        .key("go", go.compiler())
         .text("package", target.package)
         .bytes("tests", &[u8::from(target.tests)])
         .text("go.mod", modules.go_mod)

@@ -85,9 +85,10 @@ impl Go {
         self.scratch.path().join("source")
     }
 
-    /// Hash of the toolchain.
-    pub(super) const fn key(&self) -> &Key {
-        &self.tools.key
+    /// Hash of the compiler: of its packages. However they are unpacked, it compiles the same or does not run, so that no change
+    /// of the installer compiles Kubernetes again.
+    pub(super) const fn compiler(&self) -> &Key {
+        &self.tools.packages
     }
 
     /// Writes the sources of our module, each a path below its folder and a text, and its modules.

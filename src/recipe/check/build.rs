@@ -93,15 +93,7 @@ fn run(check: &mut Check<'_>, raw: &RawRun, item: &Node) -> Run {
             "expected command = [\"program\", \"argument\"]",
         ));
     }
-    for name in raw.environment.keys() {
-        let good = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-        if !good {
-            let found = format!("{name:?} is not the name of a variable of the environment");
-            let expected = "expected letters, digits and underscores, beginning with a letter";
-            check.add(Mistake::at(&place("environment"), found, expected));
-        }
-    }
+    check.environment(&raw.environment, item);
     Run {
         name: raw.name.clone().unwrap_or_default(),
         command: raw.command.clone(),

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Check, names};
+use super::composed::{Composed, RawComposed};
+use super::references::{is_name, is_pinned};
+use super::{Check, composed, names};
 use crate::oci::has_login;
 use crate::recipe::mistakes::{Mistake, Place};
 use crate::recipe::tree::Node;
@@ -24,6 +26,8 @@ pub(super) struct RawContainers {
     pub etcd: Option<EtcdRelease>,
     /// Images that others built, in the root under their own names.
     pub prebuilt: Vec<RawPrebuilt>,
+    /// Images that the build makes of Debian packages.
+    pub composed: Vec<RawComposed>,
 }
 
 /// A release of etcd.
@@ -45,6 +49,7 @@ pub(super) struct Containers {
     pub(super) images_from: ImagesFrom,
     pub(super) etcd: EtcdRelease,
     pub(super) prebuilt: Vec<Prebuilt>,
+    pub(super) composed: Vec<Composed>,
 }
 
 /// Where the images of a release come from.
@@ -122,6 +127,8 @@ pub enum ContainerImage {
     Flannel,
     /// metrics-server of addons.metrics-server, compiled from its Go module: it is in no Kubernetes release.
     MetricsServer,
+    /// Amazon's cloud controller of cloud.provider = "aws", compiled from its Go module: it is in no Kubernetes release.
+    AwsCloudControllerManager,
 }
 
 impl ContainerImage {
@@ -135,7 +142,8 @@ impl ContainerImage {
             | Self::KubeControllerManager
             | Self::KubeScheduler
             | Self::Coredns
-            | Self::MetricsServer => &[],
+            | Self::MetricsServer
+            | Self::AwsCloudControllerManager => &[],
             Self::KubeProxy => &["ipset", "iptables", "nftables"],
             Self::Flannel => &["nftables"],
         }
@@ -154,6 +162,7 @@ impl ContainerImage {
             Self::Coredns => "coredns",
             Self::Flannel => "flannel",
             Self::MetricsServer => "metrics-server",
+            Self::AwsCloudControllerManager => "aws-cloud-controller-manager",
         }
     }
 
@@ -174,11 +183,13 @@ impl Check<'_> {
             images_from,
             etcd,
             prebuilt,
+            composed,
         } = raw;
         self.unique("containers.images");
         for (list, is_empty) in [
             ("containers.images", images.is_empty()),
             ("containers.prebuilt", prebuilt.is_empty()),
+            ("containers.composed", composed.is_empty()),
         ] {
             if self.find("kubernetes").is_none()
                 && let Some(node) = self.find(list)
@@ -208,7 +219,11 @@ impl Check<'_> {
             let found = "the image coredns is in no Kubernetes release: it is compiled";
             self.compiled("containers.images", found);
         }
-        for image in [ContainerImage::Flannel, ContainerImage::MetricsServer] {
+        for image in [
+            ContainerImage::Flannel,
+            ContainerImage::MetricsServer,
+            ContainerImage::AwsCloudControllerManager,
+        ] {
             if images.contains(&image) {
                 self.of_own_module(image.name(), images_from);
             }
@@ -234,6 +249,7 @@ impl Check<'_> {
             images_from,
             etcd,
             prebuilt: self.prebuilt(&prebuilt),
+            composed: composed::check(self, &composed),
         }
     }
 
@@ -367,45 +383,5 @@ impl Check<'_> {
                 "expected { go-module = true } among the sources of the kubelet",
             ));
         }
-    }
-}
-
-/// Checks a name with a tag: `registry.example:5000/group/name:tag`.
-fn is_name(text: &str) -> Result<(), &'static str> {
-    if text.contains('@') {
-        return Err("it has a digest");
-    }
-    match repository(text)?.rsplit_once(':') {
-        Some((_, tag)) if !tag.is_empty() && !tag.contains('/') => Ok(()),
-        _ => Err("it has no tag"),
-    }
-}
-
-/// Checks a reference with a digest.
-pub(super) fn is_pinned(text: &str) -> Result<(), &'static str> {
-    let (name, digest) = text
-        .split_once('@')
-        .ok_or("it has no digest, and a tag may change")?;
-    repository(name)?;
-    let digits = digest.strip_prefix("sha256:").unwrap_or_default();
-    let good = digits.len() == 64
-        && digits
-            .bytes()
-            .all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-    good.then_some(()).ok_or("its digest is not a SHA-256")
-}
-
-/// What follows the registry.
-fn repository(name: &str) -> Result<&str, &'static str> {
-    let (registry, rest) = name.split_once('/').ok_or("it names no registry")?;
-    let plain = rest
-        .chars()
-        .all(|c| c.is_ascii_alphanumeric() || "._-/:".contains(c));
-    match registry.contains(['.', ':']) || registry == "localhost" {
-        false => Err("it names no registry"),
-        true if rest.is_empty() || !plain || rest.contains("..") => {
-            Err("it has other characters than a-z 0-9 . _ - /")
-        }
-        true => Ok(rest),
     }
 }

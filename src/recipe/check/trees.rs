@@ -7,10 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Check;
-use super::containers::is_pinned;
 use super::download::Download;
 use super::names;
 use super::paths::covered;
+use super::references::is_pinned;
 use crate::format::digest;
 use crate::oci::has_login;
 use crate::recipe::mistakes::Mistake;

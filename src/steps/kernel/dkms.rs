@@ -405,6 +405,7 @@ mod tests {
         let tree = Tools {
             root: folder.path().to_owned(),
             key: Key::of_data("tree", 1).finish(),
+            packages: Key::of_data("tree", 1).finish(),
         };
         let modules = folder.path().join(MODULES);
         fs::create_dir_all(modules.join("6.12.1")).unwrap();

@@ -14,18 +14,17 @@ use image::container_images::{
 };
 use image::kubelet::{ETCD_IMAGE, PAUSE_IMAGE};
 use image::paths::{CONTAINER_IMAGES, NODE_PROGRAM};
-use serde::{Deserialize, Serialize};
 
 use contents::{Content, Wanted, XTABLES, wanted};
 
-use super::prebuilt;
+use super::{composed, prebuilt};
 use crate::code;
 use crate::debian::pinned::Deb;
 use crate::host::cache::Key;
 use crate::host::sandbox::Sandbox;
 use crate::host::session::Session;
 use crate::host::tree;
-use crate::install;
+use crate::install::{self, Dropped};
 use crate::layer::{Entry, Layer};
 use crate::lock::LockedRecipe;
 use crate::lock::kubelet::Program;
@@ -45,14 +44,8 @@ pub(super) struct Images {
     pub references: BTreeMap<String, String>,
     /// Those that others built: full name and digest of the manifest.
     pub prebuilt: Vec<(String, String)>,
-}
-
-/// The documents of a made image.
-#[derive(Debug, Serialize, Deserialize)]
-struct Documents {
-    manifest: String,
-    config: String,
-    chain_id: String,
+    /// What was removed from those that are composed of packages, by the names of their sets.
+    pub composed: BTreeMap<String, Vec<Dropped>>,
 }
 
 /// Makes the container images of the recipe.
@@ -87,7 +80,7 @@ pub(super) fn bake(
         keys = keys
             .key("image", &key)
             .text("names", &wanted.names.join(" "));
-        let documents: Documents = serde_json::from_slice(&fs::read(made.join(DOCUMENTS))?)?;
+        let documents: oci::Unpacked = serde_json::from_slice(&fs::read(made.join(DOCUMENTS))?)?;
         let folder = folder(&documents.chain_id);
         entries.extend(files(&wanted.content, &wanted.entrypoint, &made, &folder)?);
         references.insert(image.name().to_owned(), wanted.names[0].clone());
@@ -116,15 +109,29 @@ pub(super) fn bake(
         digests.push((made.listed.names[0].clone(), made.digest));
         list.images.push(made.listed);
     }
-    if list.images.is_empty() {
-        let layer = Layer::new(&session.cache, Vec::new())?;
-        return Ok(Images {
-            layer,
-            references,
-            prebuilt: digests,
-        });
+    let mut composed = BTreeMap::new();
+    for wanted in &locked.recipe.composed {
+        let made = composed::make(session, locked, wanted)
+            .with_context(|| format!("making the container image {}", wanted.name))?;
+        keys = keys.key("composed", &made.key);
+        entries.extend(made.entries);
+        list.images.push(made.listed);
+        composed.insert(wanted.set(), made.dropped);
     }
-    let key = keys.finish();
+    let layer = match list.images.is_empty() {
+        true => Layer::new(&session.cache, Vec::new())?,
+        false => layer(entries, list, keys.finish())?,
+    };
+    Ok(Images {
+        layer,
+        references,
+        prebuilt: digests,
+        composed,
+    })
+}
+
+/// The images' files with their list, and the unit that tells containerd of them.
+fn layer(mut entries: Vec<Entry>, mut list: ContainerImages, key: Key) -> Result<Layer> {
     key.as_str().clone_into(&mut list.key);
     let unit = unit(&list.key);
     entries.push(Entry::file(INDEX, 0o644, serde_json::to_vec(&list)?));
@@ -133,12 +140,7 @@ pub(super) fn bake(
     let key = Key::of("images", code::CONTAINERS)
         .key("images", &key)
         .text("unit", &unit);
-    let layer = Layer::with_key(entries, key.finish())?;
-    Ok(Images {
-        layer,
-        references,
-        prebuilt: digests,
-    })
+    Layer::with_key(entries, key.finish())
 }
 
 /// The name of an image without registry and tag.
@@ -191,16 +193,7 @@ fn make(
             },
             layers: vec![layer],
         };
-        let oci::Unpacked {
-            manifest,
-            config,
-            chain_id,
-        } = oci::unpacked(&image, created)?;
-        let documents = Documents {
-            manifest,
-            config,
-            chain_id,
-        };
+        let documents = oci::unpacked(&image, created)?;
         Ok(fs::write(
             out.join(DOCUMENTS),
             serde_json::to_vec(&documents)?,

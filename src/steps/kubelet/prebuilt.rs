@@ -147,7 +147,8 @@ fn names(wanted: &Prebuilt) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn below(folder: &str, entries: Vec<Entry>) -> Vec<Entry> {
+/// The files of an image below its folder of the root, with that folder.
+pub(super) fn below(folder: &str, entries: Vec<Entry>) -> Vec<Entry> {
     let top = Entry::directory(folder, 0o755);
     let moved = entries.into_iter().map(|mut entry| {
         entry.path.insert_str(0, folder);

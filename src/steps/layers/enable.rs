@@ -40,8 +40,15 @@ pub(super) fn links(
     Ok(links)
 }
 
+/// The links of the tree `below` that go when a unit is disabled: what is enabled together is disabled together, but for units that are
+/// `kept`. The units are those of `found`.
+pub(super) fn disabled(found: &Found, below: &Found, unit: &str, kept: &[&str]) -> Vec<String> {
+    let units = with_also(found, unit, kept).into_iter();
+    units.flat_map(|unit| below.links_to(&unit)).collect()
+}
+
 /// A unit, and those that its `Also=` names, and theirs, but for those that are `kept`.
-pub(super) fn with_also(found: &Found, unit: &str, kept: &[&str]) -> Vec<String> {
+fn with_also(found: &Found, unit: &str, kept: &[&str]) -> Vec<String> {
     let mut seen = BTreeSet::from([unit.to_owned()]);
     let mut all = vec![unit.to_owned()];
     let mut at = 0;

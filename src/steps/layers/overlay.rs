@@ -34,9 +34,7 @@ pub(super) fn layers(
         links.extend(made.map(|(link, target)| Entry::symlink(link, target)));
     }
     for unit in &recipe.units.disable {
-        // As systemctl: what is enabled together is disabled together, unless the recipe enables it.
-        let units = enable::with_also(with_files, unit, &on).into_iter();
-        let gone = units.flat_map(|unit| below.links_to(&unit));
+        let gone = enable::disabled(with_files, below, unit, &on).into_iter();
         links.extend(gone.map(Entry::remove));
     }
     for unit in &recipe.units.mask {

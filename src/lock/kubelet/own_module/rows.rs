@@ -14,8 +14,11 @@ pub(in crate::lock::kubelet) const ETCD: &str = "etcd";
 pub(in crate::lock::kubelet) const FLANNEL: &str = "flannel";
 /// metrics-server's name in a lock.
 pub(in crate::lock::kubelet) const METRICS_SERVER: &str = "metrics-server";
+/// The name of Amazon's cloud controller in a lock.
+pub(in crate::lock::kubelet) const AWS_CLOUD_CONTROLLER: &str = "aws-cloud-controller-manager";
 /// The programs that are in images, as the components of Kubernetes are; the others are of the root.
-pub(in crate::lock::kubelet) const OF_IMAGES: [&str; 3] = [ETCD, FLANNEL, METRICS_SERVER];
+pub(in crate::lock::kubelet) const OF_IMAGES: [&str; 4] =
+    [ETCD, FLANNEL, METRICS_SERVER, AWS_CLOUD_CONTROLLER];
 
 /// What is compiled of one module.
 pub(super) struct Row {
@@ -31,9 +34,11 @@ pub(super) struct Row {
     with_v: bool,
     /// The source of a program of ours over the module's packages, in place of its own one.
     pub(super) own: Option<&'static str>,
+    /// Modules that the module replaces by others of the same sources, which a proxy need not have: they stay.
+    pub(super) kept: &'static [&'static str],
 }
 
-pub(super) const ROWS: [Row; 6] = [
+pub(super) const ROWS: [Row; 7] = [
     Row {
         name: CRICTL,
         module: "sigs.k8s.io/cri-tools",
@@ -41,6 +46,7 @@ pub(super) const ROWS: [Row; 6] = [
         variable: "sigs.k8s.io/cri-tools/pkg/version.Version",
         with_v: false,
         own: None,
+        kept: &[],
     },
     Row {
         name: CNI_PLUGINS,
@@ -69,6 +75,7 @@ pub(super) const ROWS: [Row; 6] = [
         variable: "github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion",
         with_v: true,
         own: None,
+        kept: &[],
     },
     Row {
         name: CONTAINERD,
@@ -77,6 +84,7 @@ pub(super) const ROWS: [Row; 6] = [
         variable: "github.com/containerd/containerd/v2/version.Version",
         with_v: true,
         own: None,
+        kept: &[],
     },
     Row {
         name: ETCD,
@@ -85,6 +93,7 @@ pub(super) const ROWS: [Row; 6] = [
         variable: "",
         with_v: true,
         own: None,
+        kept: &[],
     },
     Row {
         name: FLANNEL,
@@ -94,6 +103,7 @@ pub(super) const ROWS: [Row; 6] = [
         with_v: true,
         // Its own program imports the clients of clouds, whose modules a proxy need not have.
         own: Some(include_str!("flanneld.go")),
+        kept: &[],
     },
     Row {
         name: METRICS_SERVER,
@@ -103,6 +113,18 @@ pub(super) const ROWS: [Row; 6] = [
         variable: "k8s.io/client-go/pkg/version.gitVersion",
         with_v: true,
         own: None,
+        kept: &[],
+    },
+    Row {
+        name: AWS_CLOUD_CONTROLLER,
+        module: "k8s.io/cloud-provider-aws",
+        packages: &["cmd/aws-cloud-controller-manager"],
+        // As upstream's Makefile.
+        variable: "k8s.io/component-base/version.gitVersion",
+        with_v: true,
+        own: None,
+        // The same under its new name.
+        kept: &["github.com/google/cel-go"],
     },
 ];
 

@@ -10,7 +10,7 @@ use crate::debian::pinned::Deb;
 use crate::lock::kubelet::Program;
 use crate::recipe::ContainerImage;
 
-/// Who runs CoreDNS, as in upstream's image, and metrics-server. CoreDNS's port is below 1024, which containerd's configuration allows.
+/// Who runs CoreDNS, as in upstream's image, metrics-server and Amazon's cloud controller. CoreDNS's port is below 1024, which containerd's configuration allows.
 const NOBODY: &str = "65532:65532";
 
 /// flannel's program in its image.
@@ -186,7 +186,9 @@ pub(super) fn wanted<'a>(
             wanted.entrypoint = vec![program];
             wanted
         }
-        ContainerImage::Coredns | ContainerImage::MetricsServer => {
+        ContainerImage::Coredns
+        | ContainerImage::MetricsServer
+        | ContainerImage::AwsCloudControllerManager => {
             let content = packages(debs, &[], is_nothing)?;
             Wanted {
                 user: NOBODY,
