@@ -40,7 +40,7 @@ dkms-long:
 scanners:
     cargo test --release --test scanners -- --ignored
 
-# Whole builds that share their results through a registry and a bucket on loopback: minutes.
+# Whole builds that share their results through a registry and buckets on loopback; versitygw, an S3 server, is compiled from its Go module: minutes.
 share-long:
     cargo test --release --test share -- --ignored
 

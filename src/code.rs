@@ -2,6 +2,7 @@
 //! it. The build script computes them; `build/code.rs` has the files of each.
 
 use data_encoding::HEXLOWER;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 /// The hash of a step's code, hexadecimal.
@@ -41,9 +42,29 @@ pub const PROGRAMS: Code = Code(env!("SLIPWAY_CODE_PROGRAMS"));
 /// The same of programs with releases of their own.
 pub const OWN_PROGRAMS: Code = Code(env!("SLIPWAY_CODE_OWN_PROGRAMS"));
 
-/// The hash of the code of all steps together: which program made something.
-#[must_use]
-pub fn of_all() -> String {
+/// A program that builds images and writes locks, as `build-report.json` and locks name it. It is information: no key has it, and no
+/// image depends on it. The same sources give the same one on every machine. Unknown fields, as of a later version, are ignored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Builder {
+    /// Its version.
+    pub version: String,
+    /// The hash of the code of all its steps: programs of one version may differ by it.
+    pub code: String,
+}
+
+impl Builder {
+    /// This program.
+    #[must_use]
+    pub fn this() -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            code: of_all(),
+        }
+    }
+}
+
+/// The hash of the code of all steps together.
+fn of_all() -> String {
     let all = [
         ROOTFS,
         LAYER,

@@ -26,24 +26,26 @@ const MEMORY_BYTES: u64 = 2 << 30;
 /// Size limit of a suite's signed index, bytes.
 const INRELEASE_BYTES: u64 = 4 << 20;
 /// Runs all checks: those of every build, and the rest. `entered` is whether this user became root of a namespace; `tools`
-/// gives the tools tree with QEMU, and is called only if no earlier check failed.
+/// gives the tools tree with QEMU, and is called only if no check of this host failed; with `true` where no mirror answers, and then only
+/// what is in the cache counts.
 pub fn examine(
     entered: Result<(), Refusal>,
     cache: &anyhow::Result<Cache>,
-    tools: impl FnOnce() -> anyhow::Result<Tools>,
+    tools: impl FnOnce(bool) -> anyhow::Result<Tools>,
 ) -> Vec<Finding> {
     let mut findings = preflight::examine(entered, cache, None);
     if let Ok(cache) = cache {
         findings.push(space("room for the cache", cache.root(), CACHE_BYTES));
     }
     findings.push(memory());
+    let able = findings.iter().all(|finding| !finding.is_fatal());
     let (mirror, date) = mirror();
+    let offline = mirror.is_fatal();
     findings.push(mirror);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = now.map_or(0, |now| now.as_secs());
     findings.extend(date.map(|date| clock(date, now)));
-    let able = findings.iter().all(|finding| !finding.is_fatal());
-    findings.push(kvm(able.then_some(tools)));
+    findings.push(kvm(able.then_some(|| tools(offline))));
     findings
 }
 

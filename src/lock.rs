@@ -130,7 +130,7 @@ fn pin_signed(
     let path = recipe.lock_path();
     let request = recipe.lock_request();
     let digests = Digests::of(&request)?;
-    let known = file::read(&path)?;
+    let known = earlier_lock(&path, wish, &session.progress)?;
     let step = session.progress.step("lock");
     match (&known, mode) {
         (Some(known), Mode::Make | Mode::Locked) if Digests::from(known) == digests => {
@@ -196,9 +196,26 @@ fn pin_signed(
     if let Some(known) = &known {
         say_changes(known, &locked.lock, &session.progress);
     }
-    let size = file::write(&path, &locked.lock)?;
+    let size = file::write(&path, known.as_ref(), &mut locked.lock)?;
     step.made(Some(size));
     Ok(locked)
+}
+
+/// The lock in the file, if there is one. Where all is chosen anew, one that cannot be read is as none.
+fn earlier_lock(path: &Path, wish: Wish<'_>, progress: &Progress) -> Result<Option<Lock>> {
+    match file::read(path) {
+        Err(error) if wish.mode == Mode::Renew && wish.renewed.is_empty() => {
+            // The state of the mirror that it was made of is not known then, so that an older one is not refused.
+            let why = error.root_cause().to_string();
+            progress.warn(&format!(
+                "{} cannot be read and is replaced, `vendor` in it too: {}",
+                path.display(),
+                why.trim_end()
+            ));
+            Ok(None)
+        }
+        read => read,
+    }
 }
 
 /// Why a build that may not make a lock has none to use.

@@ -206,6 +206,38 @@ fn a_lock_that_is_missing_is_an_error_when_it_may_not_be_made() {
     assert!(report.contains("a.lock is missing"), "{report}");
 }
 
+/// A lock of a later format may be read by the program that wrote it.
+#[test]
+fn a_lock_that_cannot_be_read_names_the_program_that_wrote_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let recipe = folder.path().join("a.toml");
+    std::fs::copy("src/recipe/tests/small.toml", &recipe).unwrap();
+    let lock = folder.path().join("a.lock");
+    let text = "version = 2\nbuilder = { code = \"0123\", version = \"9.9.9\" }\n";
+    std::fs::write(&lock, text).unwrap();
+    let run = |arguments: &[&str]| {
+        Command::new(env!("CARGO_BIN_EXE_slipway"))
+            .args(arguments)
+            .arg(&recipe)
+            .env("SLIPWAY_CACHE", folder.path().join("cache"))
+            .output()
+            .unwrap()
+    };
+    let difference = ["lock", "--locked", "--diff", lock.to_str().unwrap()];
+    for arguments in [&difference[..2], &difference] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        let report = stderr(&output);
+        let words = format!(
+            "a.lock (written by slipway 9.9.9, this is {})",
+            env!("CARGO_PKG_VERSION")
+        );
+        assert!(report.contains(&words), "{report}");
+        assert!(report.contains("it is of version 2"), "{report}");
+    }
+    assert_eq!(std::fs::read_to_string(&lock).unwrap(), text);
+}
+
 /// Nothing listens at the mirror: without any request the lists that are missing are named at once.
 #[test]
 fn a_lock_offline_names_what_is_missing_and_the_cache_is_where_it_is_wanted() {

@@ -1,6 +1,6 @@
 //! `[[containerd.mirrors]]` before Debian's own containerd: it asks the mirror, goes on to the registry when the mirror is down or
 //! has nothing, and does not where the recipe says so. By TLS it trusts the recipe's authorities, those of `[ca]` in the bundle of the
-//! system.
+//! system. A header that a mirror asks for comes from a file of the recipe, or from one of the node's config.
 //!
 //! Without the standard harness, since an ordinary user becomes root of a namespace before the first thread starts.
 #![allow(clippy::print_stdout, reason = "a test talks to who runs it")]
@@ -13,8 +13,10 @@ use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context as _, Error, Result, anyhow, ensure};
 use data_encoding::HEXLOWER;
+use ignition::contents::open;
+use ignition::data_url;
 use image::paths::{CA_BUNDLE, CERTIFICATES};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use sha2::{Digest as _, Sha256};
@@ -23,12 +25,21 @@ use slipway::host::sandbox::become_root_of_namespace;
 use slipway::host::session::Session;
 use slipway::install::tools::{self, Tools};
 use slipway::layer::Entry;
-use slipway::recipe::{FileKind, Recipe, SetRequest, load};
+use slipway::recipe::{FileKind, Recipe, SetRequest, load, node_config};
 use slipway::{lock, oci};
 
 const TEST: &str = "debians_containerd_pulls_through_the_mirrors_of_a_recipe";
 /// Path of the test's files inside the sandbox.
 const PLACE: &str = "/w";
+/// The page that shows how a node's config brings the header of a mirror.
+const PAGE: &str = "docs/write-a-recipe.md";
+/// The value of that header: user and password in base64, and what is secret of it.
+const LOGIN: &str = "Basic bWU6aHVudGVyMg==";
+const SECRET: &str = "bWU6aHVudGVyMg";
+/// Where containerd's own files are on a node.
+const CONTAINERD: &str = "/etc/containerd/";
+/// The size limit of a file of the config, bytes.
+const LIMIT: u64 = 1 << 20;
 /// containerd without what needs a node.
 const CONFIG: &str = r#"version = 2
 root = "/w/root"
@@ -58,6 +69,8 @@ fn main() -> Result<()> {
     bench.alone()?;
     bench.blobs_alone()?;
     bench.by_tls()?;
+    bench.header_of_a_file()?;
+    bench.header_of_a_config()?;
     println!("test {TEST} ... ok");
     Ok(())
 }
@@ -97,6 +110,16 @@ struct Registry {
 impl Registry {
     fn new() -> Result<Self> {
         Self::with(answer)
+    }
+
+    /// A registry that answers only to requests with this header.
+    fn wanting(name: &'static str, value: &'static str) -> Result<Self> {
+        Self::with(move |stream, files, asked| {
+            answer_if(stream, files, asked, |head| {
+                let mut fields = head.lines().filter_map(|line| line.split_once(": "));
+                fields.any(|(field, found)| field.eq_ignore_ascii_case(name) && found == value)
+            });
+        })
     }
 
     /// A registry by TLS; gives also the authority of its certificate, PEM.
@@ -191,7 +214,17 @@ impl Registry {
 }
 
 /// Answers one request as a registry does (OCI distribution specification 1.1, "Pull").
-fn answer(mut connection: impl Read + Write, files: &Files, asked: &Mutex<Vec<String>>) {
+fn answer(connection: impl Read + Write, files: &Files, asked: &Mutex<Vec<String>>) {
+    answer_if(connection, files, asked, |_| true);
+}
+
+/// As [`answer`], if the head of the request is let in.
+fn answer_if(
+    mut connection: impl Read + Write,
+    files: &Files,
+    asked: &Mutex<Vec<String>>,
+    is_let_in: impl Fn(&str) -> bool,
+) {
     let mut head = Vec::new();
     let mut piece = [0; 4096];
     while !head.ends_with(b"\r\n\r\n") {
@@ -207,6 +240,7 @@ fn answer(mut connection: impl Read + Write, files: &Files, asked: &Mutex<Vec<St
     let kind = path.split('/').nth(4).unwrap_or("other").to_owned();
     asked.lock().unwrap().push(kind);
     let (status, body) = match files.lock().unwrap().get(path) {
+        _ if !is_let_in(&head) => ("401 Unauthorized", b"{}".to_vec()),
         Some(body) => ("200 OK", body.clone()),
         None => ("404 Not Found", b"{}".to_vec()),
     };
@@ -252,6 +286,16 @@ impl<'t> Bench<'t> {
 
     /// The same in a folder that has the recipe's other files.
     fn fetch_at(&self, place: &Path, mirrors: &str) -> Result<(bool, String)> {
+        self.fetch_over(place, mirrors, &[])
+    }
+
+    /// The same with files in place of the image's, by their paths on a node.
+    fn fetch_over(
+        &self,
+        place: &Path,
+        mirrors: &str,
+        files: &[(String, Vec<u8>)],
+    ) -> Result<(bool, String)> {
         fs::write(place.join("config.toml"), CONFIG)?;
         fs::write(place.join("fetch.sh"), SCRIPT)?;
         let recipe = recipe(place, mirrors)?;
@@ -261,9 +305,13 @@ impl<'t> Bench<'t> {
         fs::create_dir(place.join("certs"))?;
         let path = Path::new(CA_BUNDLE).strip_prefix(CERTIFICATES)?;
         fs::write(place.join("certs").join(path), bundle)?;
-        for file in &recipe.files {
-            let inside = file.path.strip_prefix("/etc/containerd/");
-            if let (Some(inside), FileKind::Content(bytes)) = (inside, &file.kind) {
+        let own = recipe.files.iter().filter_map(|file| match &file.kind {
+            FileKind::Content(bytes) => Some((&file.path, bytes)),
+            _ => None,
+        });
+        let all = own.chain(files.iter().map(|(path, bytes)| (path, bytes)));
+        for (path, bytes) in all {
+            if let Some(inside) = path.strip_prefix(CONTAINERD) {
                 let path = place.join(inside);
                 fs::create_dir_all(path.parent().unwrap())?;
                 fs::write(path, bytes)?;
@@ -370,6 +418,56 @@ impl<'t> Bench<'t> {
         Ok(())
     }
 
+    /// A header that is no secret, in a file of the recipe, which takes the place of `[[containerd.mirrors]]` for this registry.
+    fn header_of_a_file(&self) -> Result<()> {
+        let mirror = Registry::wanting("x-tenant", "blue")?;
+        mirror.serve("for one tenant")?;
+        let host = &mirror.host;
+        let words = |header: &str| {
+            format!(
+                "registry = '_default'\nendpoints = ['http://{host}']\nplain-http = true\n\
+                 [files.'{CONTAINERD}certs.d/{}/hosts.toml']\n\
+                 content = \"\"\"\nserver = 'http://{host}'\n[host.'http://{host}']\n{header}\"\"\"\n",
+                self.registry.host
+            )
+        };
+        let (done, said) = self.fetch(&words(""))?;
+        ensure!(!done && said.contains("401"), "without the header: {said}");
+        let header = format!("[host.'http://{host}'.header]\nx-tenant = ['blue']\n");
+        let (done, said) = self.fetch(&words(&header))?;
+        ensure!(done, "with the header: {said}");
+        ensure!(self.registry.asked().is_empty(), "the registry was asked");
+        Ok(())
+    }
+
+    /// A password: the node's config has it, as the page shows, and no image.
+    fn header_of_a_config(&self) -> Result<()> {
+        let mirror = Registry::wanting("authorization", LOGIN)?;
+        mirror.serve("for who has the password")?;
+        let words = format!(
+            "registry = '{}'\nendpoints = ['http://{}']\nplain-http = true\nfallback = false",
+            self.registry.host, mirror.host
+        );
+        let (done, said) = self.fetch(&words)?;
+        ensure!(!done && said.contains("401"), "without a login: {said}");
+        ensure!(mirror.asked() == ["manifests"], "without a login: {said}");
+        let place = tempfile::tempdir()?;
+        let files = files_of_the_page(place.path(), &self.registry.host, &mirror.host)?;
+        let (done, said) = self.fetch_over(place.path(), &words, &files)?;
+        ensure!(done, "with a login: {said}");
+        ensure!(mirror.asked() == ["blobs", "manifests"], "{said}");
+        ensure!(
+            self.registry.asked().is_empty(),
+            "the registry was asked: {said}"
+        );
+        let log = fs::read_to_string(place.path().join("log"))?;
+        ensure!(
+            !said.contains(SECRET) && !log.contains(SECRET),
+            "the login is shown: {said}{log}"
+        );
+        Ok(())
+    }
+
     /// The registry says which digest the tag has, and the mirror has the content.
     fn blobs_alone(&self) -> Result<()> {
         self.mirror.serve("by its digest")?;
@@ -383,6 +481,48 @@ impl<'t> Bench<'t> {
         ensure!(self.mirror.asked().contains(&"blobs".to_owned()), "{said}");
         Ok(())
     }
+}
+
+/// The files of the config that the page shows, with this registry, mirror and login in place of its own.
+fn files_of_the_page(
+    folder: &Path,
+    registry: &str,
+    mirror: &str,
+) -> Result<Vec<(String, Vec<u8>)>> {
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(PAGE))?;
+    let mut blocks = page
+        .split("```")
+        .filter_map(|block| block.strip_prefix("yaml\n"));
+    let shown = blocks.find(|block| block.contains("/certs.d/docker.io/hosts.toml"));
+    let mut text = shown
+        .with_context(|| format!("{PAGE} shows no config with a hosts.toml"))?
+        .to_owned();
+    let mirror = format!("http://{mirror}");
+    for (from, to) in [
+        ("docker.io", registry),
+        ("https://mirror.example", mirror.as_str()),
+        ("Basic …", LOGIN),
+    ] {
+        ensure!(text.contains(from), "{PAGE}: {from} is not in {text}");
+        text = text.replace(from, to);
+    }
+    let path = folder.join("node.bu");
+    fs::write(&path, &text)?;
+    let (config, report) = node_config::from_butane(&path, None)?;
+    ensure!(report.entries.is_empty(), "{PAGE}: {report}");
+    let config = config.context("a config")?;
+    let files = config["storage"]["files"].as_array().context("files")?;
+    let read = |file: &serde_json::Value| {
+        // Root alone reads it.
+        ensure!(file["mode"] == 0o600 && file["overwrite"] == true, "{file}");
+        let contents = &file["contents"];
+        let source = contents["source"].as_str().context("a source")?;
+        let data = data_url::decode(source).map_err(Error::msg)?;
+        let data = open(data, contents["compression"] == "gzip", None, LIMIT)?;
+        let path = file["path"].as_str().context("a path")?;
+        Ok((path.to_owned(), data))
+    };
+    files.iter().map(read).collect()
 }
 
 /// A recipe with a table of mirrors.

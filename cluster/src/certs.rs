@@ -144,13 +144,23 @@ pub(crate) fn client(config: &Config, name: &str, organisation: Option<&str>) ->
     certificate
 }
 
+/// The algorithm of keys. Where the gate that came before `encryptionAlgorithm` is set, it decides (`EncryptionAlgorithmType` of
+/// `cmd/kubeadm/app/apis/kubeadm/types.go`); a kubeadm that does not know it has refused it.
+fn key(config: &Config) -> KeyKind {
+    match config.cluster.feature_gates.get("PublicKeysECDSA") {
+        Some(true) => KeyKind::Ecdsa(256),
+        Some(false) => KeyKind::Rsa(2048),
+        None => KeyKind::of(&config.cluster.encryption_algorithm),
+    }
+}
+
 fn leaf(config: &Config, name: &str, issuer: Authority, usage: Usage) -> Certificate {
     Certificate {
         name: name.to_owned(),
         organisation: None,
         issuer,
         usage,
-        key: KeyKind::of(&config.cluster.encryption_algorithm),
+        key: key(config),
         validity: config.cluster.certificate_validity_period,
         names: BTreeSet::new(),
     }

@@ -71,7 +71,8 @@ pub fn read(text: &str, kubeadm: &str, host: &Host) -> Result<Config, Report> {
     let mut report = Report::default();
     let Some(kubeadm) = Kubeadm::of_configuration(kubeadm) else {
         let message = format!(
-            "version {kubeadm:?} of kubeadm is not known; expected 1.33 from 1.33.13 on, 1.34, 1.35 or 1.36 with a patch version"
+            "version {kubeadm:?} of kubeadm is not known; expected 1.32 from 1.32.13 on, 1.33 from 1.33.13 on, \
+             1.34, 1.35 or 1.36 with a patch version"
         );
         report.refuse("", message);
         return Err(report);

@@ -4,7 +4,7 @@ mod older;
 
 use std::fmt;
 
-use older::{FIRST_PATCH, OLDER};
+use older::OLDER;
 
 /// A version of Kubernetes or of an image: three numbers, and what follows a hyphen or a plus sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -191,21 +191,25 @@ impl Kubeadm {
     /// The version of a text, if it is known.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        Self::among(&RELEASES, text)
+        Self::among(RELEASES.iter(), Version::parse(text)?)
     }
 
     /// The same, or one of the older ones that no object may have: what kubeadm itself made of a configuration is known of them too.
     #[must_use]
     pub fn of_configuration(text: &str) -> Option<Self> {
-        let older = || Self::among(&OLDER, text);
-        let of_row = |older: &Self| older.version.numbers[2] >= FIRST_PATCH;
-        Self::parse(text).or_else(|| older().filter(of_row))
+        let version = Version::parse(text)?;
+        let patch = version.numbers[2];
+        let older = OLDER.iter().filter(|older| patch >= older.first_patch);
+        let older = older.map(|older| &older.release);
+        Self::among(RELEASES.iter().chain(older), version)
     }
 
-    fn among(releases: &'static [Release], text: &str) -> Option<Self> {
-        let version = Version::parse(text)?;
+    fn among(
+        mut releases: impl Iterator<Item = &'static Release>,
+        version: Version,
+    ) -> Option<Self> {
         let known = |release: &&Release| version.numbers[..2] == [1, release.minor];
-        let release = releases.iter().find(known)?;
+        let release = releases.find(known)?;
         Some(Self { version, release })
     }
 
@@ -257,7 +261,15 @@ mod tests {
 
     #[test]
     fn an_older_kubeadm_reads_configurations_and_makes_no_object() {
-        for (text, read) in [("1.33.13", true), ("1.33.6", false), ("1.32.13", false)] {
+        for (text, read) in [
+            ("1.33.13", true),
+            ("1.33.12", false),
+            ("1.33.6", false),
+            ("1.32.13", true),
+            ("1.32.12", false),
+            ("1.32.2", false),
+            ("1.31.14", false),
+        ] {
             assert!(Kubeadm::parse(text).is_none(), "{text}");
             assert_eq!(Kubeadm::of_configuration(text).is_some(), read, "{text}");
         }

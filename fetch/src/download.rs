@@ -314,7 +314,11 @@ impl Download<'_> {
                 self.restart()?;
                 self.validator = request::validator(response.headers());
             }
-            status => return Err(self.turned_away(status, response.headers())),
+            status => {
+                let headers = response.headers().clone();
+                self.source.refused(response).await;
+                return Err(self.turned_away(status, &headers));
+            }
         }
         if let Some(length) = response.content_length() {
             self.fits(self.have.saturating_add(length))?;

@@ -37,6 +37,28 @@ impl Ending {
         })
     }
 
+    /// The same with what the server says of its status.
+    pub(crate) fn with_note(self, said: Option<String>) -> Self {
+        match (self, said) {
+            (
+                Self::Final(Failure::Status {
+                    url,
+                    code,
+                    challenge,
+                    ..
+                }),
+                Some(note),
+            ) => Self::Final(Failure::Status {
+                url,
+                code,
+                challenge,
+                note: Some(note),
+            }),
+            (Self::Broken(why, wait), Some(note)) => Self::Broken(format!("{why}; {note}"), wait),
+            (ending, _) => ending,
+        }
+    }
+
     /// The server refuses, for a reason that another attempt does not change.
     pub(crate) fn refused(url: &str, why: impl Into<String>) -> Self {
         Self::Final(Failure::Refused {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 
-use reqwest::StatusCode;
+use reqwest::{Response, StatusCode};
 
 use crate::client::Client;
 use crate::ending::Ending;
@@ -11,6 +11,9 @@ use crate::request::Request;
 
 /// A pending request. Boxed, since the sources are trait objects.
 pub(crate) type Requesting<'a> = Pin<Box<dyn Future<Output = Result<Request, Ending>> + Send + 'a>>;
+
+/// A pending content of a refusal.
+pub(crate) type Reading<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// Content that an HTTP request gives.
 pub(crate) trait HttpSource: fmt::Debug + Send {
@@ -23,9 +26,14 @@ pub(crate) trait HttpSource: fmt::Debug + Send {
         None
     }
 
-    /// What is known of the login of the last request, which this status refuses.
+    /// What is known of the login of the last request, which this status refuses, or what the server said of it.
     fn note(&self, _: StatusCode) -> Option<String> {
         None
+    }
+
+    /// Reads from the content of an answer why the last request is refused, where the protocol says it there.
+    fn refused(&mut self, _: Response) -> Reading<'_> {
+        Box::pin(async {})
     }
 
     /// Why the last request had no credentials, if the user can change that.

@@ -36,6 +36,7 @@ mod source_port;
 // Floor: one answer
 mod ending;
 mod http;
+mod s3_error;
 mod sink;
 
 // Floor: one request

@@ -18,6 +18,7 @@ use crate::digest::Digest;
 use crate::ending::Ending;
 use crate::failure::{Failure, shown};
 use crate::percent;
+use crate::s3_error::element;
 use crate::sigv4::EMPTY;
 use crate::upload::{Content, Stored};
 use crate::want::Patience;
@@ -271,25 +272,4 @@ fn add_range(
         path: path.to_path_buf(),
         source,
     })
-}
-
-/// The text of the first element of this name in an answer of S3, which has no attributes there.
-fn element<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
-    let (_, rest) = answer.split_once(&format!("<{name}>"))?;
-    let (text, _) = rest.split_once(&format!("</{name}>"))?;
-    Some(text.trim())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn elements_of_answers_are_found() {
-        let answer =
-            "<?xml version=\"1.0\"?>\n<R xmlns=\"x\"><Key>a</Key><UploadId> b-c </UploadId></R>";
-        assert_eq!(element(answer, "UploadId"), Some("b-c"));
-        assert_eq!(element(answer, "Code"), None);
-        assert_eq!(element("<UploadId>", "UploadId"), None);
-    }
 }

@@ -4,16 +4,17 @@
 
 use std::time::SystemTime;
 
-use reqwest::Url;
 use reqwest::header::HeaderMap;
+use reqwest::{Response, StatusCode, Url};
 
 use crate::client::Client;
 use crate::ending::Ending;
-use crate::http_source::{HttpSource, Requesting};
+use crate::http_source::{HttpSource, Reading, Requesting};
 use crate::identity::Role;
 use crate::partition::Partition;
 use crate::percent;
 use crate::request::{Address, Request, header, small};
+use crate::s3_error;
 use crate::sigv4::{self, EMPTY, sign};
 use crate::want::Method;
 
@@ -32,6 +33,8 @@ pub(crate) struct Object {
     anonymous: bool,
     /// Whether the last request was signed.
     signed: bool,
+    /// What S3 says of the refused request, or of the credentials that it refused before.
+    said: Option<String>,
 }
 
 /// The location of an object.
@@ -52,6 +55,7 @@ impl Object {
             version,
             anonymous: false,
             signed: false,
+            said: None,
         }
     }
 
@@ -186,7 +190,21 @@ impl HttpSource for Object {
             return None;
         }
         self.anonymous = true;
-        Some("S3 refuses the instance's role; retrying without credentials")
+        Some("S3 refuses the credentials; retrying without them")
+    }
+
+    fn note(&self, _: StatusCode) -> Option<String> {
+        self.said.clone()
+    }
+
+    // Of credentials that were refused it says why; of the request without them no more than that they are missing.
+    fn refused(&mut self, answer: Response) -> Reading<'_> {
+        Box::pin(async move {
+            let said = s3_error::note(answer).await;
+            if !self.anonymous || self.said.is_none() {
+                self.said = said;
+            }
+        })
     }
 }
 

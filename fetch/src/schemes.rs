@@ -6,7 +6,7 @@ mod oci;
 mod s3;
 mod tftp;
 
-use reqwest::StatusCode;
+use reqwest::{Response, StatusCode};
 
 use crate::client::Client;
 use crate::ending::Ending;
@@ -101,6 +101,13 @@ impl Source {
         match self {
             Self::Http(source) => source.note(status),
             Self::Tftp(_) => None,
+        }
+    }
+
+    /// Reads from the content of an answer why the last request is refused, where the protocol says it there.
+    pub(crate) async fn refused(&mut self, answer: Response) {
+        if let Self::Http(source) = self {
+            source.refused(answer).await;
         }
     }
 

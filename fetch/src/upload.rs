@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use hyper::body::{Bytes, Frame, SizeHint};
 use reqwest::header::{CONTENT_LENGTH, HeaderMap};
-use reqwest::{Body, StatusCode, Url};
+use reqwest::{Body, Url};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::client::Client;
 use crate::ending::Ending;
 use crate::failure::{Failure, shown};
 use crate::pause::less_a_random_quarter;
+use crate::s3_error;
 use crate::want::{LONGEST_WAIT, Patience};
 
 /// Bytes that are read of a file at a time.
@@ -217,7 +218,10 @@ async fn once(
             url.as_str(),
             format!("the server answered {status}, and what was sent is not sent elsewhere"),
         )),
-        status => Err(of_status(&url, status, answer.headers())),
+        status => {
+            let ending = Ending::of(url.as_str(), status, answer.headers(), &[]);
+            Err(ending.with_note(s3_error::note(answer).await))
+        }
     }
 }
 
@@ -247,10 +251,6 @@ async fn body(
             None => return Ok(body),
         }
     }
-}
-
-fn of_status(url: &Url, status: StatusCode, headers: &HeaderMap) -> Ending {
-    Ending::of(url.as_str(), status, headers, &[])
 }
 
 #[cfg(test)]

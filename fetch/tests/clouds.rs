@@ -6,7 +6,10 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fetch::{Endpoints, Failure, Identity, Options, Patience, Proxy, Want, blocking};
+use fetch::{
+    Bucket, Content, Credentials, Endpoints, Failure, Identity, Options, Patience, Proxy, Want,
+    blocking,
+};
 
 #[path = "clouds/dots.rs"]
 mod dots;
@@ -237,6 +240,79 @@ fn a_role_that_is_refused_does_not_keep_from_what_is_public() {
         .filter(|r| r.method == "GET")
         .count();
     assert_eq!(gets, 2);
+}
+
+/// An error as S3 documents it.
+fn refusal(line: &'static str, code: &str) -> Answer {
+    let text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>Why.</Message></Error>"
+    );
+    (line, Vec::new(), text.into_bytes())
+}
+
+#[test]
+fn what_s3_refuses_is_told_with_its_code() {
+    let (s3, log) = serve(|request| match request.method.as_str() {
+        "PUT" if request.path.contains("busy") => refusal("503 Slow Down", "SlowDown"),
+        _ if request.path.contains("none") => refusal("404 Not Found", "NoSuchBucket"),
+        _ if request.header("authorization").is_some() => {
+            refusal("403 Forbidden", "SignatureDoesNotMatch")
+        }
+        _ => refusal("403 Forbidden", "AccessDenied"),
+    });
+    let mut options = with_s3(&s3, None);
+    options.ca_bundle = Some(Vec::new());
+    options.endpoints.s3_region = Some("eu-west-1".to_owned());
+    let failure = fetch(options.clone(), "s3://bucket/x").unwrap_err();
+    let text = failure.to_string();
+    assert!(
+        text.ends_with("403 Forbidden; S3 says AccessDenied"),
+        "{text}"
+    );
+    options.credentials = Some(Credentials {
+        key: "KEY".to_owned(),
+        secret: "SECRET".to_owned(),
+        token: None,
+    });
+    // The reason is that of the credentials, although the last request had none.
+    let failure = fetch(options.clone(), "s3://bucket/x").unwrap_err();
+    assert_eq!(
+        failure.to_string(),
+        "fetching s3://bucket/x: the server answered 403 Forbidden; S3 says SignatureDoesNotMatch"
+    );
+    assert_eq!(log.lock().unwrap().len(), 3);
+    let failure = fetch(options.clone(), "s3://none/x").unwrap_err();
+    assert!(failure.is_gone(), "{failure}");
+    let client = blocking::Client::new(&options).unwrap();
+    let put = |bucket: &str| {
+        let patience = Patience {
+            attempts: Some(2),
+            first_wait: Duration::from_millis(10),
+            ..Patience::default()
+        };
+        let bucket = Bucket::parse(bucket).unwrap().with_patience(patience);
+        let sum = "0".repeat(64);
+        let content = Content::Bytes(b"x");
+        let done = client.run(async |client| bucket.put(client, "o", &sum, content).await);
+        done.unwrap_err().to_string()
+    };
+    for (bucket, expected) in [
+        (
+            "s3://bucket",
+            "the server answered 403 Forbidden; S3 says SignatureDoesNotMatch",
+        ),
+        (
+            "s3://none",
+            "the server answered 404 Not Found; S3 says NoSuchBucket",
+        ),
+        (
+            "s3://busy",
+            "given up after 2 attempts: the server answered 503 Service Unavailable; S3 says SlowDown",
+        ),
+    ] {
+        let text = put(bucket);
+        assert!(text.ends_with(expected), "{text}");
+    }
 }
 
 #[test]

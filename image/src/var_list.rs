@@ -8,6 +8,10 @@ use crate::paths::{VAR_LAYERS, VAR_PACKAGES};
 /// The lists, of which a later one's line for a path counts.
 pub const LISTS: [&str; 2] = [VAR_PACKAGES, VAR_LAYERS];
 
+/// The folders whose files and links follow the image as long as nobody has changed them on the node: programs are there, `/opt` and
+/// `/usr/local` of [`crate::paths::VAR_LINKS`]. All else is data, which comes once.
+pub const FOLLOWING: [&str; 2] = ["/var/opt", "/var/usrlocal"];
+
 /// Mode and owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {

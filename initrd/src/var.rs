@@ -1,5 +1,6 @@
 //! Var: the rest of the system disk, or the config's file system for `/var`; seeded from the root's factory.
 
+mod follow;
 mod seed;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use crate::state::State;
 use crate::system_disk::table::{self, Scope};
 use crate::system_disk::{self, labelled, mount_ext4};
 
+use follow::Follows;
 use seed::Brought;
 
 /// `/var`, mounted.
@@ -174,7 +176,7 @@ fn remembered(state: &Path) -> Result<Option<VarFilesystem>> {
     Ok(Some(var))
 }
 
-/// Brings what the root's lists have for `/var` to the node, once each: on the first boot of each root.
+/// Brings what the root's lists have for `/var` to the node, on the first boot of each root.
 fn seed_factory(boot: &Boot, root: &Root) -> Result<()> {
     let sysroot = &root.programs.sysroot;
     let marker = sysroot.join(paths::VAR_SEEDED);
@@ -184,8 +186,9 @@ fn seed_factory(boot: &Boot, root: &Root) -> Result<()> {
         return Ok(());
     }
     let bring = || {
-        let mut brought = Brought::read(sysroot)?;
-        let count = seed::bring(sysroot, &seed::lists(sysroot)?, &mut brought)?;
+        let (mut brought, mut follows) = (Brought::read(sysroot)?, Follows::read(sysroot)?);
+        let lists = seed::lists(sysroot)?;
+        let done = seed::bring(sysroot, &lists, &mut brought, &mut follows)?;
         for (_, target) in paths::VAR_LINKS {
             let below = target.trim_start_matches("../");
             mount::folder(&sysroot.join(below), 0o755)?;
@@ -194,10 +197,15 @@ fn seed_factory(boot: &Boot, root: &Root) -> Result<()> {
         seed::sync(&sysroot.join("var"))?;
         mount::folder(marker.parent().unwrap_or(&marker), 0o755)?;
         brought.write(sysroot)?;
-        Ok::<_, anyhow::Error>(count)
+        follows.write(sysroot)?;
+        for place in &done.gone {
+            fs::remove_file(place).with_context(|| format!("removing {}", place.display()))?;
+        }
+        Ok::<_, anyhow::Error>(done)
     };
-    let count = kernel_call::on_disks(&boot.world, "/var to be seeded", bring)
+    let done = kernel_call::on_disks(&boot.world, "/var to be seeded", bring)
         .context("seeding /var from the factory")?;
-    tracing::info!("seeded /var with {count} files");
+    let (made, gone) = (done.made, done.gone.len());
+    tracing::info!("seeded /var with {made} files, {gone} of an earlier root removed");
     atomic_file::write_line(&marker, &hash)
 }

@@ -99,11 +99,19 @@ impl Disks {
         self.write_etc("/etc/machine-id", &format!("{id}\n"))?;
         let hosts = format!("127.0.0.1 localhost\n{address} {hostname}\n");
         self.write_etc("/etc/hosts", &hosts)?;
-        self.write_etc("/etc/containerd/config.toml", &containerd(image)?)?;
+        self.configure_containerd(image)?;
         match object {
             Some(object) => self.write_etc(CLUSTER, object),
             None => Ok(()),
         }
+    }
+
+    /// Writes this lab's form of the image's configuration of containerd.
+    ///
+    /// # Errors
+    /// If the image's cannot be read or has another form, or the file cannot be written.
+    pub(crate) fn configure_containerd(&self, image: &ImageRoot) -> Result<()> {
+        self.write_etc("/etc/containerd/config.toml", &containerd(image)?)
     }
 
     /// Writes a file of the node's `/etc`, as a config does before the handoff.

@@ -77,19 +77,10 @@ impl Lab {
 
     fn with(recipe: &str, logs: &str, settings: Option<HostSettings>) -> Result<Self> {
         own_mounts()?;
-        let folder = workspace()?.join("target/namespace-tests");
+        let folder = output()?;
         fs::create_dir_all(&folder)?;
         let session = Session::open(Kind::Quiet)?;
-        let request = Request {
-            recipe: workspace()?.join(recipe),
-            output: folder.clone(),
-            choice: Choice::default(),
-            lock: Mode::Make,
-        };
-        let built = pipeline::build(&session, &request)?;
-        let debs = built.locked.fetch(&session, SET_TOOLS_BUILD)?;
-        let tools = tools::install(&session, "tools", &debs)?;
-        let image = ImageRoot::unpack(&session, &tools, &built.out)?;
+        let image = build(&session, recipe, Choice::default())?;
         let scratch = session.cache.scratch()?;
         let mount = scratch.path().join("hub");
         fs::create_dir(&mount).context("making the hub's folder")?;
@@ -103,6 +94,19 @@ impl Lab {
             nodes: 0,
             _settings: settings,
         })
+    }
+
+    /// Another image, which a node of this lab can boot too: that of `recipe`, a path in the repository, with settings (`KEY=VALUE`)
+    /// laid over it. It is built unless it is built already.
+    ///
+    /// # Errors
+    /// If a build step fails.
+    pub fn another_image(&self, recipe: &str, settings: Vec<String>) -> Result<ImageRoot> {
+        let choice = Choice {
+            settings,
+            ..Choice::default()
+        };
+        build(&self.session, recipe, choice)
     }
 
     /// The session of this run.
@@ -184,6 +188,25 @@ impl Lab {
     pub fn folder(&self) -> &Path {
         self.scratch.path()
     }
+}
+
+/// Builds an image and unpacks its root.
+fn build(session: &Session, recipe: &str, choice: Choice) -> Result<ImageRoot> {
+    let request = Request {
+        recipe: workspace()?.join(recipe),
+        output: output()?,
+        choice,
+        lock: Mode::Make,
+    };
+    let built = pipeline::build(session, &request)?;
+    let debs = built.locked.fetch(session, SET_TOOLS_BUILD)?;
+    let tools = tools::install(session, "tools", &debs)?;
+    ImageRoot::unpack(session, &tools, &built.out)
+}
+
+/// Where images and logs are.
+fn output() -> Result<PathBuf> {
+    Ok(workspace()?.join("target/namespace-tests"))
 }
 
 fn workspace() -> Result<PathBuf> {

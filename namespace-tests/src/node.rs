@@ -161,6 +161,17 @@ impl Node {
         Ok(())
     }
 
+    /// Chooses the image of the next starts of a node that is off, as an update and its rollback do: the disks stay.
+    ///
+    /// # Errors
+    /// If it is on, or a file cannot be written.
+    pub fn boot_from(&mut self, image: &ImageRoot) -> Result<()> {
+        ensure!(!self.is_on(), "{} is on", self.options.name);
+        self.disks.configure_containerd(image)?;
+        self.image = image.clone();
+        Ok(())
+    }
+
     /// Turns the node on: namespaces, network, what the init hands over, then its services.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use linux::waiter::Waiter;
 use linux::world::World;
 use serde_json::Value;
 
-use crate::control_plane::{authority, hexadecimal};
+use crate::control_plane::{authority, sha256};
 use crate::journal::{Journal, SHARED};
 use crate::metrics_server;
 use crate::object::Bootstrap;
@@ -81,7 +81,7 @@ pub(crate) fn run(
             continue;
         }
         paths.insert(path.clone());
-        let hash = hexadecimal(value.to_string().as_bytes());
+        let hash = sha256(value.to_string().as_bytes());
         if journal.applied.get(&path) == Some(&hash) {
             continue;
         }

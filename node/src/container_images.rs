@@ -1,5 +1,8 @@
 //! Tells containerd of the container images in the root before it starts: nothing is imported, and no file is copied.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -25,14 +28,25 @@ pub(crate) fn run(world: &World) -> Result<()> {
     let root = world.in_initrd(CONTAINERD);
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let mut containerd = Containerd::open(&root, now)?;
+    // First: a node that is cut off below and boots the earlier root next, which has its mark, would stay with this one's images.
+    forget_marks(&root)?;
     containerd.forget_ours();
+    let folders: BTreeSet<&str> = list.images.iter().map(|image| &*image.folder).collect();
+    let gone = containerd.give_up_snapshots(&folders);
     for image in &list.images {
         let name = image.names.first().map_or("", String::as_str);
         add(&mut containerd, image, &list.key).with_context(|| format!("the image {name}"))?;
     }
     containerd.write()?;
-    tracing::info!("containerd knows {} images of the root", list.images.len());
-    leave_mark(world, &root, &list.key)
+    tracing::info!(
+        "containerd knows {} images of the root; {gone} snapshots of earlier roots are given up",
+        list.images.len()
+    );
+    Ok(atomic_file::write(
+        &world.in_initrd(&mark(&list.key)),
+        b"",
+        0o600,
+    )?)
 }
 
 /// The parts of a manifest that are needed here.
@@ -83,25 +97,21 @@ fn content(text: &str) -> Content<'_> {
     }
 }
 
-/// Marks these images as known, and no others.
-fn leave_mark(world: &World, root: &Path, key: &str) -> Result<()> {
-    let ours = world.in_initrd(&mark(key));
+/// Removes the marks of all roots.
+fn forget_marks(root: &Path) -> Result<()> {
     let prefix = mark("");
-    let prefix = Path::new(&prefix)
-        .file_name()
-        .unwrap_or_default()
-        .to_owned();
-    for entry in std::fs::read_dir(root)?.flatten() {
-        let name = entry.file_name();
-        if name
-            .to_string_lossy()
-            .starts_with(&*prefix.to_string_lossy())
-            && entry.path() != ours
-        {
+    let prefix = Path::new(&prefix).file_name().unwrap_or_default();
+    let prefix = prefix.to_string_lossy();
+    let entries = match fs::read_dir(root) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries.with_context(|| format!("reading {}", root.display()))?,
+    };
+    for entry in entries.flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&*prefix) {
             atomic_file::remove(&entry.path())?;
         }
     }
-    Ok(atomic_file::write(&ours, b"", 0o600)?)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -109,7 +119,6 @@ mod tests {
     use super::*;
     use crate::bolt::{self, Bucket};
     use linux::world::Clock;
-    use std::fs;
 
     const CONFIG: &str = r#"{"architecture":"amd64"}"#;
 
@@ -267,6 +276,100 @@ mod tests {
         // The same again changes nothing but times.
         run(&second).unwrap();
         assert_eq!(names(&second).len(), 6);
+    }
+
+    /// The snapshots that containerd knows, by their names.
+    fn snapshots(world: &World) -> Vec<(String, Bucket)> {
+        let mut meta = data(world, META);
+        let all = meta.at(&["v1", "k8s.io", "snapshots", "overlayfs"]);
+        all.buckets()
+            .map(|(name, of)| (String::from_utf8_lossy(name).into_owned(), of.clone()))
+            .collect()
+    }
+
+    /// Its files are gone, so nothing may lead to them: neither what containerd unpacked on top of it, nor a container.
+    #[test]
+    fn a_snapshot_whose_folder_the_root_has_no_more_is_given_up_with_all_on_top_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (etcd, old) = (image("etcd", 'a'), image("old", 'b'));
+        let both = vec![etcd.clone(), old.clone()];
+        let first = world(folder.path(), "1111111111111111", both.clone());
+        run(&first).unwrap();
+        let path = first.in_initrd(CONTAINERD).join(META);
+        let mut meta = bolt::read(&fs::read(&path).unwrap()).unwrap();
+        for (name, parent) in [
+            ("layer", old.chain_id.as_str()),
+            ("on-layer", "layer"),
+            ("on-etcd", etcd.chain_id.as_str()),
+        ] {
+            let all = meta.at(&["v1", "k8s.io", "snapshots", "overlayfs"]);
+            all.at(&[parent, "children"]).put(name, "");
+            let snapshot = all.at(&[name]);
+            snapshot.put("name", format!("k8s.io/9/{name}"));
+            snapshot.put("parent", parent);
+            snapshot.at(&["labels"]).put("containerd.io/gc.root", "now");
+        }
+        fs::write(&path, bolt::write(&meta)).unwrap();
+        let before = snapshots(&first);
+        let second = world(folder.path(), "2222222222222222", vec![etcd.clone()]);
+        run(&second).unwrap();
+        let after = snapshots(&second);
+        let names: Vec<&str> = after.iter().map(|(name, _)| name.as_str()).collect();
+        let gone = format!("slipway.local/gone/{}", old.chain_id);
+        assert_eq!(
+            names,
+            [
+                "on-etcd",
+                &*etcd.chain_id,
+                "slipway.local/gone/layer",
+                "slipway.local/gone/on-layer",
+                &*gone
+            ]
+        );
+        for (name, snapshot) in &after {
+            let key = name.trim_start_matches("slipway.local/gone/");
+            let (_, was) = before.iter().find(|(name, _)| name == key).unwrap();
+            assert_eq!(snapshot.value("name"), was.value("name"), "{name}");
+            match key == name {
+                true => assert_eq!(snapshot, was),
+                false => assert!(
+                    snapshot.value("parent").is_none() && snapshot.buckets().next().is_none(),
+                    "{name}: {snapshot:?}"
+                ),
+            }
+        }
+        // The earlier root again, before containerd's garbage collection: another snapshot, that of a root which has the folder.
+        let again = world(folder.path(), "1111111111111111", both);
+        run(&again).unwrap();
+        let all = snapshots(&again);
+        assert_eq!(all.len(), after.len() + 1, "{all:?}");
+        let (_, new) = all.iter().find(|(name, _)| *name == old.chain_id).unwrap();
+        assert!(new.value("name").unwrap().starts_with(b"k8s.io/3/"));
+        let links = "io.containerd.snapshotter.v1.overlayfs/snapshots";
+        let link = again.in_initrd(CONTAINERD).join(links).join("3/fs");
+        assert_eq!(fs::read_link(link).unwrap(), Path::new(&old.folder));
+    }
+
+    #[test]
+    fn a_boot_that_was_cut_off_leaves_no_earlier_root_marked() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = |key: &str, name: &str| world(folder.path(), key, vec![image(name, 'a')]);
+        let first = root("1111111111111111", "etcd");
+        run(&first).unwrap();
+        let second = root("2222222222222222", "new");
+        let temporary = second.in_initrd(CONTAINERD).join(META);
+        let temporary = temporary.with_file_name(".meta.db.new");
+        // In place of the temporary file: the second of the two files cannot be written.
+        fs::create_dir(&temporary).unwrap();
+        run(&second).unwrap_err();
+        for key in ["1111111111111111", "2222222222222222"] {
+            assert!(!second.in_initrd(&mark(key)).exists(), "{key}");
+        }
+        fs::remove_dir(&temporary).unwrap();
+        let first = root("1111111111111111", "etcd");
+        run(&first).unwrap();
+        assert!(first.in_initrd(&mark("1111111111111111")).exists());
+        assert!(names(&first).contains(&"slipway.local/etcd:1".to_owned()));
     }
 
     #[test]

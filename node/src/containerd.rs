@@ -4,6 +4,7 @@
 //! overlayfs snapshotter has (`snapshots/storage/bolt.go`), both of containerd 1.7
 //! (<https://github.com/containerd/containerd/tree/v1.7.24>).
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
@@ -34,6 +35,8 @@ const KNOWN: [i64; 2] = [SCHEMA, 4];
 const COMMITTED: u8 = 3;
 /// The label by which we know our own images again.
 const OURS: &str = "slipway.local/baked";
+/// Before the names of snapshots that are given up.
+const GONE: &str = "slipway.local/gone/";
 
 /// containerd's data: both files as they will be.
 pub(crate) struct Containerd {
@@ -78,14 +81,65 @@ impl Containerd {
         Ok(this)
     }
 
-    /// Forgets the images that an earlier image of the node brought, with their snapshots. containerd removes what then
-    /// belongs to nothing.
+    /// Forgets the images that an earlier image of the node brought. containerd removes what then belongs to nothing.
     pub(crate) fn forget_ours(&mut self) {
         let images = self.metadata.at(&["v1", NAMESPACE, "images"]);
         images.items.retain(|_, item| {
             !matches!(item, bolt::Item::Bucket(image)
                 if image.bucket("labels").is_some_and(|labels| labels.value(OURS).is_some()))
         });
+    }
+
+    /// Gives up each snapshot that links to a folder of an earlier root, which is not among `folders`, and all snapshots on top of it.
+    /// Dead containers and images that containerd itself pulled may still refer to them. While a snapshot has the name of a chain id,
+    /// containerd takes those layers for unpacked: it would neither unpack nor pull them again, and no pod could start on the missing
+    /// folder.
+    ///
+    /// They get names to which nothing refers, so that containerd's garbage collection removes them with their files. Gives their
+    /// number.
+    pub(crate) fn give_up_snapshots(&mut self, folders: &BTreeSet<&str>) -> usize {
+        let place = self.root.join(SNAPSHOT_FOLDERS);
+        let v1 = self.snapshots.bucket("v1");
+        let all = v1.and_then(|v1| v1.bucket("snapshots"));
+        let linked = |snapshot: &Bucket| -> Option<PathBuf> {
+            let backend = std::str::from_utf8(snapshot.value("name")?).ok()?;
+            let id = unsigned(all?.bucket(backend)?.value("id")?);
+            fs::read_link(place.join(id.to_string()).join("fs")).ok()
+        };
+        let is_there = |folder: &Path| folder.to_str().is_some_and(|path| folders.contains(path));
+        let known = self
+            .metadata
+            .at(&["v1", NAMESPACE, "snapshots", SNAPSHOTTER]);
+        let mut gone: BTreeSet<Vec<u8>> = known
+            .buckets()
+            .filter(|(key, _)| !key.starts_with(GONE.as_bytes()))
+            .filter(|(_, snapshot)| linked(snapshot).is_some_and(|folder| !is_there(&folder)))
+            .map(|(key, _)| key.to_vec())
+            .collect();
+        loop {
+            let above: Vec<Vec<u8>> = known
+                .buckets()
+                .filter(|(key, _)| !gone.contains(*key))
+                .filter(|(_, snapshot)| {
+                    let parent = snapshot.value("parent");
+                    parent.is_some_and(|parent| gone.contains(parent))
+                })
+                .map(|(key, _)| key.to_vec())
+                .collect();
+            if above.is_empty() {
+                break;
+            }
+            gone.extend(above);
+        }
+        for key in &gone {
+            if let Some(bolt::Item::Bucket(mut snapshot)) = known.items.remove(key) {
+                let is_link = |key: &[u8]| matches!(key, b"parent" | b"children" | b"labels");
+                snapshot.items.retain(|key, _| !is_link(key));
+                let name = [GONE.as_bytes(), key.as_slice()].concat();
+                known.items.insert(name, bolt::Item::Bucket(snapshot));
+            }
+        }
+        gone.len()
     }
 
     /// Adds a content: its file, and its entry with these labels.

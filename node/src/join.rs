@@ -18,7 +18,7 @@ use linux::atomic_file;
 use linux::world::World;
 
 use crate::cni;
-use crate::control_plane::{hexadecimal, write_changed};
+use crate::control_plane::{sha256, write_changed};
 use crate::discover::{Discovered, discover};
 use crate::identity;
 use crate::journal::Journal;
@@ -106,7 +106,7 @@ fn write(world: &World, bootstrap: &Bootstrap, join: &Join, found: &Discovered) 
             lines.join("; ")
         )
     })?;
-    let authority = Some(hexadecimal(info.authority.as_bytes()));
+    let authority = Some(sha256(info.authority.as_bytes()));
     // Files of this authority are there, and stay so: one after the other has what is new.
     let there = Journal::read(world)?.filter(|journal| journal.authority == authority);
     let mut journal = there.unwrap_or_else(|| Journal::of_worker(object.name()));

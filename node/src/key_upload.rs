@@ -13,7 +13,7 @@ use linux::world::World;
 use reqwest::StatusCode;
 use serde_json::Value;
 
-use crate::control_plane::hexadecimal;
+use crate::control_plane::sha256;
 use crate::journal::{Journal, SHARED};
 use crate::object::Bootstrap;
 use crate::waiting::{Limits, wait};
@@ -122,7 +122,7 @@ pub(crate) fn once(
     let Some(key) = CertificateKey::parse(&config.init.certificate_key) else {
         return Ok(());
     };
-    let hash = hexadecimal(key.text().as_bytes());
+    let hash = sha256(key.text().as_bytes());
     if config.skips(PHASE) || journal.applied.get(SHARED) == Some(&hash) {
         return Ok(());
     }

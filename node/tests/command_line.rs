@@ -122,6 +122,36 @@ fn render_answers_each_line_of_a_batch() {
 }
 
 #[test]
+fn render_follows_an_older_kubeadm_from_its_first_patch_version_on() {
+    let config = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\nlocalAPIEndpoint: {advertiseAddress: 10.0.0.5}\n";
+    let case = |kubeadm: &str| {
+        serde_json::json!({"name": kubeadm, "kubeadm": kubeadm, "config": config}).to_string()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cases.jsonl");
+    std::fs::write(&file, ["1.32.13", "1.32.12"].map(case).join("\n")).unwrap();
+    let output = run(&["render", "--batch", file.to_str().unwrap()]);
+    assert!(output.status.success());
+    let text = String::from_utf8(output.stdout).unwrap();
+    let answers: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!((answers.len(), &answers[0]["rc"]), (2, &0.into()));
+    let etcd = answers[0]["files"]["/etc/kubernetes/manifests/etcd.yaml"].as_str();
+    assert!(
+        etcd.unwrap()
+            .contains("image: registry.k8s.io/etcd:3.5.24-0\n")
+    );
+    assert_eq!(answers[1]["rc"], 1);
+    let error = answers[1]["error"][0].as_str().unwrap();
+    assert!(
+        error.contains("\"1.32.12\"") && error.contains("1.32 from 1.32.13 on"),
+        "{error}"
+    );
+}
+
+#[test]
 fn render_names_the_line_that_is_no_case() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("cases.jsonl");

@@ -212,9 +212,11 @@ fn foreground(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<Ex
     let session = &output.session(interrupt)?;
     let file = ClusterFile::read(&args.object.file)?;
     let secrets = args.identity.secrets(&file)?;
+    let mut options = args.machine.options();
+    // Before anything is built or fetched.
+    up::check_host(options.memory, args.port)?;
     let (image, tools, bus) =
         commands::image_or_cluster(session, args.image.as_deref(), &args.out)?;
-    let mut options = args.machine.options();
     options.bus = bus;
     let cluster = Cluster {
         file: &file,
@@ -236,6 +238,7 @@ fn background(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<Ex
     let file = ClusterFile::read(&args.object.file)?;
     // Errors of the arguments go to the terminal; those of the background process only to its log file.
     args.identity.secrets(&file)?;
+    up::check_host(args.machine.options().memory, args.port)?;
     let folder = Folder::of(file.path());
     drop(folder.hold()?);
     folder.forget()?;

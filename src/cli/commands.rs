@@ -119,6 +119,8 @@ fn carried_tools(session: &Session) -> Result<Tools> {
 }
 
 pub(crate) fn demo(args: &DemoArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
+    // Before anything is built or fetched.
+    run::check(&args.options(), None)?;
     let session = &output.session(interrupt)?;
     let progress = &session.progress;
     let recipe = recipes::carried::demo(&session.cache)?;
@@ -235,7 +237,11 @@ pub(crate) fn doctor(
     output: Output,
     interrupt: &Interrupt,
 ) -> Result<ExitCode> {
-    let tools = || carried_tools(&output.session(interrupt)?);
+    let tools = |offline| {
+        let mut session = output.session(interrupt)?;
+        session.set_offline(offline);
+        carried_tools(&session)
+    };
     let findings = doctor::examine(entered, &output.cache(), tools);
     if output.json {
         arguments::print_json(&findings)?;

@@ -19,6 +19,7 @@ use crate::host::atomic_file;
 use crate::host::interrupt::Interrupt;
 use crate::host::session::Session;
 use crate::vm::agent::{self, Agent, PORT, is_ready};
+use crate::vm::preflight;
 
 /// From power-on to all nodes Ready, for each node: software emulation on a loaded host.
 const READY: Duration = Duration::from_secs(600);
@@ -97,6 +98,16 @@ fn keep_consoles(running: &[Running], folder: &Folder, error: anyhow::Error) -> 
         }
     }
     error.context(format!("the consoles are in {}", kept.join(" and ")))
+}
+
+/// Looks at what the machines ask of this host, for callers that first do what takes long: the memory of each, in MiB, and the port that
+/// leads to the API server.
+///
+/// # Errors
+/// As [`preflight::check`], and if the port is in use or not for this user.
+pub fn check_host(memory: u32, port: u16) -> Result<()> {
+    preflight::check(memory, &[])?;
+    free(port).map(drop)
 }
 
 /// A port of this host's loopback.

@@ -9,6 +9,7 @@ use anyhow::{Context as _, Result, bail};
 
 use serde::{Deserialize, Serialize};
 
+use crate::code::Builder;
 use crate::debian::pinned::LockedPackage;
 use crate::host::atomic_file;
 
@@ -21,6 +22,10 @@ pub const VERSION: u32 = 1;
 pub struct Lock {
     /// Version of this format, [`VERSION`].
     pub version: u32,
+    /// The program that wrote this content; none in locks of earlier versions. A lock is as good with any program that knows its
+    /// version: nothing but messages follows from this field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub builder: Option<Builder>,
     /// Hash of the recipe's requirements: the lock is valid for these only.
     pub recipe_digest: String,
     /// Hash of the requirements of Slipway's own tools, which another version of it may change: the sets of tools are for these only.
@@ -128,11 +133,32 @@ pub(super) fn read(path: &Path) -> Result<Option<Lock>> {
     parse(&text)
         .with_context(|| {
             format!(
-                "reading {}; `slipway lock --renew` makes a new one",
-                path.display()
+                "reading {}{}; `slipway lock --renew` makes a new one",
+                path.display(),
+                by_another(&text)
             )
         })
         .map(Some)
+}
+
+/// By which program a lock was written that this one cannot read: often that is why. Empty if it was this one, or nobody knows.
+fn by_another(text: &str) -> String {
+    // Of a lock that has other fields, or is of another version, this one may still be understood.
+    #[derive(Deserialize)]
+    struct Written {
+        builder: Builder,
+    }
+    let this = Builder::this();
+    match toml::from_str(text) {
+        Ok(Written { builder }) if builder.version != this.version => format!(
+            " (written by slipway {}, this is {})",
+            builder.version, this.version
+        ),
+        Ok(Written { builder }) if builder.code != this.code => {
+            format!(" (written by another build of slipway {})", this.version)
+        }
+        _ => String::new(),
+    }
 }
 
 fn parse(text: &str) -> Result<Lock> {
@@ -187,8 +213,18 @@ fn parse(text: &str) -> Result<Lock> {
     Ok(lock)
 }
 
-/// Writes a lock; gives its size in bytes.
-pub(super) fn write(path: &Path, lock: &Lock) -> Result<u64> {
+/// Writes a lock over `known`, which is in the file, with this program as its builder. A file whose content would be the same stays as
+/// it is, with its builder: an update of Slipway alone changes no lock in a user's repository. Gives the file's size in bytes.
+pub(super) fn write(path: &Path, known: Option<&Lock>, lock: &mut Lock) -> Result<u64> {
+    if let Some(known) = known {
+        lock.builder.clone_from(&known.builder);
+        if *lock == *known {
+            let found = std::fs::metadata(path);
+            let found = found.with_context(|| format!("reading {}", path.display()))?;
+            return Ok(found.len());
+        }
+    }
+    lock.builder = Some(Builder::this());
     let text = text(lock)?;
     atomic_file::write(path, 0o644, |file| Ok(file.write_all(text.as_bytes())?))?;
     Ok(u64::try_from(text.len())?)
@@ -199,6 +235,9 @@ fn text(lock: &Lock) -> Result<String> {
     let line = |entry: toml::Value| format!("    {entry},\n");
     let mut text = HEAD.to_owned();
     writeln!(text, "version = {}", lock.version)?;
+    if let Some(builder) = &lock.builder {
+        writeln!(text, "builder = {}", toml::Value::try_from(builder)?)?;
+    }
     writeln!(text, "recipe-digest = {}", string(&lock.recipe_digest))?;
     writeln!(text, "tools-digest = {}", string(&lock.tools_digest))?;
     writeln!(text, "epoch = {}", lock.epoch)?;
@@ -261,6 +300,7 @@ mod tests {
         };
         Lock {
             version: VERSION,
+            builder: None,
             recipe_digest: "abc".to_owned(),
             tools_digest: String::new(),
             epoch: 1_795_140_670,
@@ -313,8 +353,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("node.lock");
         assert_eq!(read(&path).unwrap(), None);
-        let size = write(&path, &lock()).unwrap();
-        assert_eq!(read(&path).unwrap(), Some(lock()));
+        let mut written = lock();
+        let size = write(&path, None, &mut written).unwrap();
+        assert_eq!(written.builder, Some(Builder::this()));
+        assert_eq!(read(&path).unwrap(), Some(written));
         assert_eq!(size, std::fs::metadata(&path).unwrap().len());
         let text = std::fs::read_to_string(&path).unwrap();
         let lines = text.lines().filter(|line| line.contains("sha256")).count();

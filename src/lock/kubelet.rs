@@ -15,6 +15,7 @@ mod table;
 
 // Floor: sources
 mod module;
+mod module_program;
 mod own_module;
 mod packages;
 mod prebuilt;
@@ -38,6 +39,7 @@ use crate::recipe::{ContainerImage, KubeletRequest, KubeletSource, Mistake, Reci
 use crate::release::{FILE, Tables};
 
 use module::Content;
+pub use module_program::{ModuleProgram, module_program};
 pub use own_release::Packed;
 pub use packages::{Obtained, Packages, packages};
 pub use program::{Pinned, Program};

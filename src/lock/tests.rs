@@ -9,6 +9,7 @@ use crate::host::cache::Cache;
 use crate::host::progress::Kind;
 use crate::recipe::{self, SET_ROOT, SET_TOOLS_BUILD};
 
+mod builder;
 mod fallback;
 mod logins;
 mod offline;

@@ -55,7 +55,9 @@ pub fn write(session: &Session, locked: &mut LockedRecipe, to: &Path) -> Result<
             .recorded(locked.recipe.folder())
             .with_context(about)?,
     );
-    file::write(&locked.recipe.lock_path(), &locked.lock)?;
+    let path = locked.recipe.lock_path();
+    let known = file::read(&path)?;
+    file::write(&path, known.as_ref(), &mut locked.lock)?;
     step.made(Some(size));
     Ok((written.len(), size))
 }

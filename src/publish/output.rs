@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::image::Image;
 use super::page::{FileRow, Page};
 use super::sums::{PAGE, REPORT, SUMS, Sums};
-use crate::code;
+use crate::code::Builder;
 use crate::format::digest;
 use crate::host::cache::{self, Key};
 use crate::host::interrupt::{Interrupt, Unfinished};
@@ -39,27 +39,6 @@ pub struct Report {
     pub steps: Vec<StepRecord>,
     /// The files, with size and time of change: a file that was touched since is detected by them.
     pub files: Vec<Written>,
-}
-
-/// A program that builds images. It is named here and not in the lock: what a lock pins does not depend on it, and a lock that
-/// differed by it would be changed by every update of the program.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Builder {
-    /// Its version.
-    pub version: String,
-    /// The hash of the code of all its steps: programs of one version may differ by it.
-    pub code: String,
-}
-
-impl Builder {
-    /// This program.
-    #[must_use]
-    pub fn this() -> Self {
-        Self {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            code: code::of_all(),
-        }
-    }
 }
 
 /// One file of the folder.

@@ -8,7 +8,6 @@ mod found;
 mod inputs;
 mod locales;
 mod modules;
-mod once;
 mod overlay;
 mod runs;
 mod trees;
@@ -55,9 +54,6 @@ pub fn collect(
     let mut layers = vec![kernel.layer.clone(), Layer::new(cache, node)?];
     layers.extend(kubelet.layers.iter().cloned());
     let made = made(session, locked, rootfs, &layers)?;
-    for warning in once::warnings(recipe, &made) {
-        session.progress.warn(&warning);
-    }
     layers.extend(made);
     let below = Found::below(rootfs, &layers)?;
     let with_files = words::check(cache, recipe, rootfs, kernel, &below)?;

@@ -8,6 +8,7 @@ mod kernels;
 mod mistakes;
 mod pins;
 mod private;
+mod run;
 mod servers;
 mod sources;
 mod user;
@@ -157,7 +158,13 @@ fn another_folder_umask_zone_and_locale_give_the_same_bytes() {
         "{}",
         reference.sums
     );
-    let place = Place::new("another/much/deeper/folder", Some(&reference.lock));
+    // Locked by another program, which no byte and no key depends on.
+    let mut lines = reference.lock.lines();
+    let builder = lines.find(|line| line.starts_with("builder = ")).unwrap();
+    let other = "builder = { code = \"0123\", version = \"9.9.9\" }";
+    let lock = reference.lock.replace(builder, other);
+    assert_ne!(lock, reference.lock);
+    let place = Place::new("another/much/deeper/folder", Some(&lock));
     let mut command = place.build();
     command
         .env("TZ", "Pacific/Kiritimati")
@@ -176,6 +183,14 @@ fn another_folder_umask_zone_and_locale_give_the_same_bytes() {
     };
     succeed(child);
     assert_eq!(place.sums(), reference.sums);
+    let kept = fs::read_to_string(place.folder.join("recipes/small.lock")).unwrap();
+    assert_eq!(kept, lock);
+    // The report names the program that built, as the lock does the one that wrote it.
+    let report = fs::read(place.folder.join("out/small-1.0/build-report.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+    let written: toml::Table = toml::from_str(&reference.lock).unwrap();
+    let written = serde_json::to_value(&written["builder"]).unwrap();
+    assert_eq!(report["builder"], written);
 }
 
 #[test]

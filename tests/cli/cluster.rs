@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -396,5 +397,26 @@ fn a_cluster_without_machines_has_no_status_and_nothing_to_end() {
         said.contains("blue.toml has no machines on this host: "),
         "{said}"
     );
+    assert!(!folder.path().join("blue.machines").exists());
+}
+
+/// Nothing is built for machines that this host cannot run.
+#[test]
+fn machines_that_cannot_start_are_refused_before_their_image_is_built() {
+    let folder = with_endpoint();
+    let held = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = held.local_addr().unwrap().port().to_string();
+    let in_use = format!("taking port {port} of this host for the API server");
+    for (words, expected) in [
+        (["--memory", "99999999"], "--memory 99999999: this host has"),
+        (["--port", &port], in_use.as_str()),
+    ] {
+        for foreground in [&[][..], &["--foreground"]] {
+            let words = [&["up", OBJECT][..], &words, foreground].concat();
+            let said = refused(folder.path(), &words);
+            assert!(said.contains(expected), "{expected} is not in\n{said}");
+        }
+    }
+    assert!(!folder.path().join("out").exists());
     assert!(!folder.path().join("blue.machines").exists());
 }

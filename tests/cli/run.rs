@@ -15,9 +15,13 @@ const SOON: Duration = Duration::from_secs(5);
 
 /// What `run` says of why it does not begin.
 fn refused(folder: &Path, words: &[&str]) -> String {
+    refused_by(folder, "run", words)
+}
+
+fn refused_by(folder: &Path, command: &str, words: &[&str]) -> String {
     let began = Instant::now();
     let output = Command::new(env!("CARGO_BIN_EXE_slipway"))
-        .arg("run")
+        .arg(command)
         .args(words)
         .current_dir(folder)
         .env("SLIPWAY_CACHE", folder.join("cache"))
@@ -85,4 +89,11 @@ fn a_node_of_another_image_is_refused_before_qemu_is_fetched() {
         "{said}"
     );
     assert!(node.join("system.raw").exists());
+}
+
+#[test]
+fn a_demo_without_its_memory_is_refused_before_its_image_is_built() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = refused_by(folder.path(), "demo", &["--memory", "99999999"]);
+    assert!(said.contains("--memory 99999999: this host has"), "{said}");
 }

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -26,6 +26,23 @@ const AGAIN: Duration = Duration::from_millis(10);
 /// `CAP_SYS_ADMIN` and `CAP_NET_ADMIN` (linux/capability.h).
 pub(crate) const SYS_ADMIN: libc::c_ulong = 21;
 pub(crate) const NET_ADMIN: libc::c_ulong = 12;
+/// Calls for namespaces and mounts that Docker's own filter denies, but for clone(2), which it denies by its flags
+/// (<https://docs.docker.com/engine/security/seccomp/>).
+const NAMESPACES: [libc::c_long; 11] = [
+    libc::SYS_unshare,
+    libc::SYS_setns,
+    libc::SYS_mount,
+    libc::SYS_umount2,
+    libc::SYS_pivot_root,
+    libc::SYS_fsopen,
+    libc::SYS_fsconfig,
+    libc::SYS_fsmount,
+    libc::SYS_move_mount,
+    libc::SYS_open_tree,
+    libc::SYS_mount_setattr,
+];
+/// Where the first argument of a call is in `seccomp_data` (linux/seccomp.h), its low half on little-endian machines.
+const FIRST_ARGUMENT: u32 = 16;
 
 /// A mount in the program's own mount namespace.
 #[derive(Clone, Debug)]
@@ -43,6 +60,10 @@ pub(crate) struct Host {
     pub(crate) mounts: Vec<Mount>,
     /// Numbers of system calls that fail with `EPERM`.
     pub(crate) denied: Vec<i64>,
+    /// Whether every call for namespaces and mounts fails, clone(2) with their flags too.
+    pub(crate) no_namespaces: bool,
+    /// Whether setuid programs give the program nothing (`no_new_privs`, prctl(2)).
+    pub(crate) no_new_privileges: bool,
     /// Numbers of capabilities that are dropped.
     pub(crate) dropped: Vec<libc::c_ulong>,
     pub(crate) user: Option<u32>,
@@ -68,6 +89,26 @@ impl Host {
         }
     }
 
+    /// The host of an ordinary user to whom `/etc/subuid` and `/etc/subgid` give this many ids. The programs that map ids have this
+    /// mode, and map nothing.
+    pub(crate) fn of_user_with_ids(count: u32, mode: u32) -> Self {
+        let mut host = Self::of_user(USER);
+        let programs = host.path("bin");
+        fs::create_dir(&programs).unwrap();
+        for name in ["newuidmap", "newgidmap"] {
+            fs::write(programs.join(name), "#!/bin/sh\n").unwrap();
+            fs::set_permissions(programs.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let ids = host.path("ids");
+        fs::write(&ids, format!("{USER}:100000:{count}\n")).unwrap();
+        host.mounts = vec![
+            Mount::Bind(ids.clone(), "/etc/subuid".into()),
+            Mount::Bind(ids, "/etc/subgid".into()),
+        ];
+        host.set("PATH", programs.display().to_string());
+        host
+    }
+
     fn below(folder: &Path) -> Self {
         let folder = tempfile::tempdir_in(folder).unwrap();
         let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/recipe/tests/small.toml");
@@ -76,6 +117,8 @@ impl Host {
             folder,
             mounts: Vec::new(),
             denied: Vec::new(),
+            no_namespaces: false,
+            no_new_privileges: false,
             dropped: Vec::new(),
             user: None,
             root: None,
@@ -91,8 +134,16 @@ impl Host {
         self.environment.push((name, value.into()));
     }
 
-    /// Runs the program. None of the variables that it reads comes from the test's own environment.
-    pub(crate) fn run(&self, arguments: &[&str]) -> Answer {
+    /// Makes it a host of the distribution of this `os-release`.
+    pub(crate) fn set_distribution(&mut self, os_release: &str) {
+        let path = self.path("os-release");
+        fs::write(&path, os_release).unwrap();
+        self.mounts
+            .push(Mount::Bind(path, "/etc/os-release".into()));
+    }
+
+    /// The program. None of the variables that it reads comes from the test's own environment.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         #[allow(clippy::disallowed_methods, reason = "the program under test")]
         let mut command = Command::new(self.program());
         if self.root.is_none() {
@@ -108,16 +159,20 @@ impl Host {
             .stdin(Stdio::null());
         let (mounts, denied) = (self.mounts.clone(), self.denied.clone());
         let (dropped, user) = (self.dropped.clone(), self.user);
+        let (no_namespaces, no_new_privileges) = (self.no_namespaces, self.no_new_privileges);
         let root = self.root.clone();
         let restrict = move || {
             enter(&mounts)?;
             if let Some(root) = &root {
                 change_root(root)?;
             }
-            deny(&denied)?;
+            deny(&denied, no_namespaces)?;
             for capability in &dropped {
                 // SAFETY: a call without memory.
                 check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, *capability, 0, 0, 0) })?;
+            }
+            if no_new_privileges {
+                nix::sys::prctl::set_no_new_privs()?;
             }
             if let Some(user) = user {
                 nix::unistd::setgroups(&[])?;
@@ -128,6 +183,12 @@ impl Host {
         };
         // SAFETY: the child has one thread; glibc lets it allocate after a fork.
         unsafe { command.pre_exec(restrict) };
+        command
+    }
+
+    /// Runs the program.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Answer {
+        let mut command = self.command(arguments);
         let first = Instant::now();
         loop {
             let began = Instant::now();
@@ -286,8 +347,13 @@ fn change_root(root: &Path) -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// A seccomp filter as Docker's: these calls fail with `EPERM` (seccomp(2); the number is the first field of `seccomp_data`).
-fn deny(calls: &[i64]) -> io::Result<()> {
+/// A seccomp filter as Docker's: these calls fail with `EPERM` (seccomp(2); the number is the first field of `seccomp_data`), and
+/// with `no_namespaces` those that make namespaces and mounts.
+fn deny(calls: &[i64], no_namespaces: bool) -> io::Result<()> {
+    let mut calls = calls.to_vec();
+    if no_namespaces {
+        calls.extend(NAMESPACES);
+    }
     if calls.is_empty() {
         return Ok(());
     }
@@ -297,16 +363,38 @@ fn deny(calls: &[i64]) -> io::Result<()> {
         jf: jump,
         k,
     };
-    let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0)];
+    let load = |offset: u32| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, offset);
+    // The statements that are passed over if it is another number.
+    let is = |number: libc::c_long, others: u8| {
+        let number = u32::try_from(number).unwrap();
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, others, number)
+    };
+    let fail = |error: libc::c_int| {
+        let error = libc::SECCOMP_RET_ERRNO | u32::try_from(error).unwrap();
+        statement(libc::BPF_RET | libc::BPF_K, 0, error)
+    };
+    let mut program = vec![load(0)];
     for call in calls {
-        let number = u32::try_from(*call).unwrap();
-        program.push(statement(
-            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
-            1,
-            number,
-        ));
-        let eperm = libc::SECCOMP_RET_ERRNO | u32::try_from(libc::EPERM).unwrap();
-        program.push(statement(libc::BPF_RET | libc::BPF_K, 0, eperm));
+        program.extend([is(call, 1), fail(libc::EPERM)]);
+    }
+    if no_namespaces {
+        let flags = CloneFlags::CLONE_NEWNS
+            | CloneFlags::CLONE_NEWCGROUP
+            | CloneFlags::CLONE_NEWUTS
+            | CloneFlags::CLONE_NEWIPC
+            | CloneFlags::CLONE_NEWUSER
+            | CloneFlags::CLONE_NEWPID
+            | CloneFlags::CLONE_NEWNET;
+        let flags = u32::try_from(flags.bits()).unwrap();
+        program.extend([
+            // Its flags are in memory, which no filter reads: without it the C library takes clone(2).
+            is(libc::SYS_clone3, 1),
+            fail(libc::ENOSYS),
+            is(libc::SYS_clone, 3),
+            load(FIRST_ARGUMENT),
+            statement(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 1, flags),
+            fail(libc::EPERM),
+        ]);
     }
     program.push(statement(
         libc::BPF_RET | libc::BPF_K,

@@ -7,6 +7,8 @@ mod container;
 mod folders;
 mod full;
 mod host;
+mod inputs;
 mod mirrors;
 mod network;
 mod server;
+mod users;

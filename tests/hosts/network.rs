@@ -2,8 +2,12 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::path::Path;
 
-use crate::host::{Host, can_build};
+use linux::host::is_root;
+use nix::mount::MsFlags;
+
+use crate::host::{Host, Mount, can_build};
 use crate::server::Server;
 
 /// A mirror whose name only a proxy could resolve.
@@ -64,6 +68,30 @@ fn a_proxy_that_does_not_answer_is_named_with_its_variable() {
     assert!(!mirror.asked().is_empty());
 }
 
+/// The proxy of an organisation, without a password and with one that it does not take.
+#[test]
+fn a_proxy_that_wants_a_password_is_named_with_the_variable_that_takes_it() {
+    if !can_build() {
+        return;
+    }
+    for login in ["", "me:secret@"] {
+        let proxy = Server::saying("407 Proxy Authentication Required");
+        let mut host = Host::new();
+        host.set("SLIPWAY_DEBIAN_MIRROR", MIRROR);
+        host.set("http_proxy", format!("http://{login}{}", proxy.address));
+        let words = format!(
+            "the proxy http://{} of http_proxy asks for a password",
+            proxy.address
+        );
+        for command in [&["lock", "small.toml"][..], &["doctor"]] {
+            let said = host.run(command);
+            said.refuses(&[&words, "put USER:PASSWORD@ before its host in http_proxy"]);
+            assert!(!said.text().contains("secret"), "{}", said.text());
+        }
+        assert!(!proxy.asked().is_empty());
+    }
+}
+
 #[test]
 fn variables_that_cannot_be_right_are_refused_together() {
     if !can_build() {
@@ -108,6 +136,74 @@ fn an_authority_that_is_not_trusted_is_told_from_one_that_is() {
     fs::write(host.path("ca.pem"), authority).unwrap();
     host.run(&["lock", "small.toml"]).refuses(&["404"]);
     assert!(!mirror.asked().is_empty());
+}
+
+/// What adds an authority to a host's, and what a host without any has to install.
+#[test]
+fn authorities_are_added_by_the_command_of_the_distribution() {
+    if !is_root() || !can_build() {
+        return;
+    }
+    let (mirror, _) = Server::by_tls("ours");
+    for (os_release, trust, install) in [
+        (
+            "ID=debian\n",
+            "cp CA.crt /usr/local/share/ca-certificates/ && update-ca-certificates",
+            "apt-get install ca-certificates",
+        ),
+        (
+            "ID=alpine\n",
+            "cp CA.crt /usr/local/share/ca-certificates/ && update-ca-certificates",
+            "apk add ca-certificates",
+        ),
+        (
+            "ID=fedora\n",
+            "cp CA.crt /etc/pki/ca-trust/source/anchors/ && update-ca-trust",
+            "dnf install ca-certificates",
+        ),
+        (
+            "ID=arch\n",
+            "trust anchor --store CA.crt",
+            "pacman -S ca-certificates",
+        ),
+        (
+            "ID=opensuse-leap\nID_LIKE=\"suse opensuse\"\n",
+            "cp CA.crt /etc/pki/trust/anchors/ && update-ca-certificates",
+            "zypper install ca-certificates-mozilla",
+        ),
+    ] {
+        let mut host = Host::new();
+        host.set(
+            "SLIPWAY_DEBIAN_MIRROR",
+            format!("https://{}/debian", mirror.address),
+        );
+        host.set_distribution(os_release);
+        let mut bare = Host::new();
+        bare.environment.clone_from(&host.environment);
+        bare.set_distribution(os_release);
+        let there = ["/etc/ssl", "/etc/pki"].map(Path::new);
+        bare.mounts.extend(
+            there
+                .into_iter()
+                .filter(|path| path.exists())
+                .map(|path| Mount::New("tmpfs", path.to_owned(), "size=1m", MsFlags::MS_RDONLY)),
+        );
+        let trust = format!("have root run `{trust}`");
+        let install =
+            format!("this host has no certificate authorities: have root run `{install}`");
+        host.set("SSL_CERT_FILE", other_authority(&host));
+        host.run(&["lock", "small.toml"])
+            .refuses(&["export SSL_CERT_FILE", &trust]);
+        bare.run(&["lock", "small.toml"]).refuses(&[&install]);
+    }
+    assert!(mirror.asked().is_empty());
+}
+
+/// The path of a file with an authority that no server here has.
+fn other_authority(host: &Host) -> String {
+    let path = host.path("other.pem");
+    fs::write(&path, Server::by_tls("another").1).unwrap();
+    path.display().to_string()
 }
 
 /// Signatures and hashes vouch for what comes, and yet who says https has all of it by TLS: in a session (`lock`) and outside one

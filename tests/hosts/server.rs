@@ -1,4 +1,4 @@
-//! A server on loopback that answers every request with 404 or a redirect, and records them: a mirror or a proxy, with or without TLS.
+//! A server on loopback that answers every request with one status, and records them: a mirror or a proxy, with or without TLS.
 
 use std::io::{BufRead as _, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -19,7 +19,12 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start() -> Self {
-        Self::with(|stream, asked| answer(stream, asked, NOT_FOUND))
+        Self::saying(NOT_FOUND)
+    }
+
+    /// A server without TLS that answers with this status.
+    pub(crate) fn saying(status: &'static str) -> Self {
+        Self::with(move |stream, asked| answer(stream, asked, status))
     }
 
     /// A server by TLS with a certificate for 127.0.0.1; gives also its authority of this name, PEM.

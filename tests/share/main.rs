@@ -1,8 +1,8 @@
-//! What machines share, through real stores on loopback: Debian's docker-registry, and a server of S3's protocol that checks every
-//! signature. Results of steps, whole builds, and the files of locks.
+//! What machines share, through real stores on loopback: Debian's docker-registry, a server of S3's protocol that checks every
+//! signature, and versitygw, an S3 server of another project. Results of steps, whole builds, and the files of locks.
 //!
-//! Whole builds are left out of CI, since they take minutes: `cargo test --test share -- --ignored`. Without the standard harness,
-//! since an ordinary user becomes root of a namespace before the first thread starts.
+//! Whole builds and versitygw, which is compiled, are left out of CI, since they take minutes: `cargo test --test share -- --ignored`.
+//! Without the standard harness, since an ordinary user becomes root of a namespace before the first thread starts.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -14,7 +14,10 @@ mod farm;
 mod parts;
 mod registry;
 mod s3;
+mod server;
+mod versitygw;
 
+use std::cell::OnceCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,8 +36,10 @@ use slipway::share::keys::SecretKey;
 use slipway::share::remote::RemoteCache;
 use slipway::share::settings::Remote;
 
-use registry::Registry;
+use builds::Access;
 use s3::{Fault, S3};
+use server::Server;
+use versitygw::Versitygw;
 
 /// The set of the packages.
 const SET: &str = "tools-share";
@@ -43,7 +48,7 @@ type Test = fn(&Bench) -> Result<()>;
 
 const TESTS: &[(&str, Test)] = &[
     ("results_go_through_a_registry", |bench| {
-        shared_through(bench, &bench.registry("results"))
+        shared_through(bench, (&bench.registry("results"), &bench.options()))
     }),
     ("results_go_through_a_bucket", results_go_through_a_bucket),
     (
@@ -63,11 +68,21 @@ const TESTS: &[(&str, Test)] = &[
 const LONG: &[(&str, Test)] = &[
     (
         "the_second_machine_makes_no_step_through_a_registry",
-        |bench| builds::on_two_machines(bench, &bench.registry("builds")),
+        |bench| builds::on_two_machines(bench, bench.access(&bench.registry("builds"))),
     ),
     (
         "the_second_machine_makes_no_step_through_a_bucket",
-        |bench| builds::on_two_machines(bench, "s3://bucket/builds"),
+        |bench| builds::on_two_machines(bench, bench.access("s3://bucket/builds")),
+    ),
+    ("results_go_through_versitygw", versitygw::results),
+    (
+        "large_objects_go_in_parts_to_versitygw",
+        versitygw::large_objects,
+    ),
+    ("what_versitygw_refuses_ends_no_build", versitygw::refusals),
+    (
+        "the_second_machine_makes_no_step_through_versitygw",
+        versitygw::on_two_machines,
     ),
 ];
 
@@ -103,13 +118,15 @@ fn main() -> Result<()> {
 /// Debian's packages of these tests: one set, since each choice of packages reads all of the archive's lists.
 const PACKAGES: [&str; 4] = ["catatonit", "docker-registry", "kubectl", "libc6"];
 
-/// The two servers, and the key of the machines.
+/// The servers, and the key of the machines.
 pub(crate) struct Bench {
     /// The packages, which are also the files of a lock.
     locked: LockedRecipe,
     pub(crate) tools: Tools,
-    registry: Registry,
+    registry: Server,
     pub(crate) s3: S3,
+    /// Started by the first test that asks for it; its folder is below `place`.
+    versitygw: OnceCell<Versitygw>,
     place: tempfile::TempDir,
 }
 
@@ -131,16 +148,34 @@ impl Bench {
         let locked = lock::resolve(session, &recipe, std::slice::from_ref(&request))?;
         let tools = tools::install(session, SET, &locked.fetch(session, SET)?)?;
         Ok(Self {
-            registry: Registry::start(&tools)?,
+            registry: registry::start(&tools)?,
             locked,
             tools,
             s3: S3::serve(),
+            versitygw: OnceCell::new(),
             place,
         })
     }
 
     fn registry(&self, name: &str) -> String {
         format!("oci://{}/slipway/{name}", self.registry.host)
+    }
+
+    fn versitygw(&self) -> Result<&Versitygw> {
+        if let Some(server) = self.versitygw.get() {
+            return Ok(server);
+        }
+        let server = Versitygw::start(&self.locked, &self.tools, self.place.path())?;
+        Ok(self.versitygw.get_or_init(|| server))
+    }
+
+    /// How a store is asked that is a registry or in a bucket of our own server.
+    fn access<'a>(&'a self, url: &'a str) -> Access<'a> {
+        Access {
+            url,
+            endpoint: &self.s3.url,
+            secret: s3::SECRET,
+        }
     }
 
     pub(crate) fn key(&self) -> PathBuf {
@@ -153,23 +188,16 @@ impl Bench {
     }
 
     fn options(&self) -> fetch::Options {
-        fetch::Options {
-            credentials: Some(Credentials {
-                key: s3::KEY.to_owned(),
-                secret: s3::SECRET.to_owned(),
-                token: None,
-            }),
-            endpoints: Endpoints {
-                s3: Some(self.s3.url.clone()),
-                s3_region: Some(s3::REGION.to_owned()),
-                ..Endpoints::default()
-            },
-            ..fetch::Options::default()
-        }
+        options(&self.s3.url, s3::SECRET)
     }
 
     /// The cache of a machine that shares results by a store, and signs them or only reads.
-    fn machine(&self, folder: &Path, url: &str, signs: bool) -> Result<Cache> {
+    fn machine(
+        &self,
+        folder: &Path,
+        (url, options): (&str, &fetch::Options),
+        signs: bool,
+    ) -> Result<Cache> {
         let mut cache = Cache::at(folder.to_owned())?;
         let secret = SecretKey::read(&self.key())?;
         let remote = Remote {
@@ -178,9 +206,26 @@ impl Bench {
             secret: signs.then_some(secret),
         };
         let progress = Progress::new(Kind::Quiet);
-        let shared = RemoteCache::open(remote, &self.options(), &progress, folder)?;
+        let shared = RemoteCache::open(remote, options, &progress, folder)?;
         cache.share(Some(Arc::new(shared)));
         Ok(cache)
+    }
+}
+
+/// How clients ask the server of S3's protocol at a URL.
+fn options(url: &str, secret: &str) -> fetch::Options {
+    fetch::Options {
+        credentials: Some(Credentials {
+            key: s3::KEY.to_owned(),
+            secret: secret.to_owned(),
+            token: None,
+        }),
+        endpoints: Endpoints {
+            s3: Some(url.to_owned()),
+            s3_region: Some(s3::REGION.to_owned()),
+            ..Endpoints::default()
+        },
+        ..fetch::Options::default()
     }
 }
 
@@ -198,20 +243,20 @@ fn made(cache: &Cache, name: &str) -> Result<bool> {
     Ok(made.hit)
 }
 
-fn shared_through(bench: &Bench, url: &str) -> Result<()> {
+fn shared_through(bench: &Bench, store: (&str, &fetch::Options)) -> Result<()> {
     let folder = bench.folder()?;
-    let first = bench.machine(&folder.path().join("first"), url, true)?;
+    let first = bench.machine(&folder.path().join("first"), store, true)?;
     for name in ["a", "b"] {
         ensure!(!made(&first, name)?, "{name} was there");
     }
     finish(&first);
-    let second = bench.machine(&folder.path().join("second"), url, false)?;
+    let second = bench.machine(&folder.path().join("second"), store, false)?;
     for name in ["a", "b"] {
         ensure!(made(&second, name)?, "{name} was made again");
     }
     ensure!(!made(&second, "c")?);
     finish(&second);
-    let third = bench.machine(&folder.path().join("third"), url, true)?;
+    let third = bench.machine(&folder.path().join("third"), store, true)?;
     ensure!(
         !made(&third, "c")?,
         "a machine without a key has sent something"
@@ -225,17 +270,17 @@ fn finish(cache: &Cache) {
 }
 
 fn results_go_through_a_bucket(bench: &Bench) -> Result<()> {
-    shared_through(bench, "s3://bucket/results")?;
+    shared_through(bench, ("s3://bucket/results", &bench.options()))?;
     ensure!(bench.s3.refused().is_empty(), "{:?}", bench.s3.refused());
     ensure!(bench.s3.objects() == 6, "{}", bench.s3.objects());
     Ok(())
 }
 
 fn a_bucket_that_fails(bench: &Bench) -> Result<()> {
-    let url = "s3://bucket/faults";
+    let store = ("s3://bucket/faults", &bench.options());
     let folder = bench.folder()?;
     let names = ["a", "b", "d", "e", "f"];
-    let first = bench.machine(&folder.path().join("first"), url, true)?;
+    let first = bench.machine(&folder.path().join("first"), store, true)?;
     for name in names {
         made(&first, name)?;
     }
@@ -253,7 +298,7 @@ fn a_bucket_that_fails(bench: &Bench) -> Result<()> {
         bench.s3.fail(Some(fault));
         bench.s3.asked();
         let began = Instant::now();
-        let second = bench.machine(&folder.path().join(at.to_string()), url, true)?;
+        let second = bench.machine(&folder.path().join(at.to_string()), store, true)?;
         let hits: Vec<bool> = names
             .iter()
             .map(|name| made(&second, name))

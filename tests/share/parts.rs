@@ -15,10 +15,10 @@ use super::s3::Fault;
 
 /// S3 takes no smaller ones.
 const PART: u64 = 5 << 20;
-const OBJECT: &str = "large";
+pub(crate) const OBJECT: &str = "large";
 
 /// An object of three parts, the last of which is short.
-fn content() -> Vec<u8> {
+pub(crate) fn content() -> Vec<u8> {
     let mut random = 1_u32;
     let bytes = std::iter::repeat_with(|| {
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -54,7 +54,7 @@ pub(crate) fn large_objects_go_in_parts(bench: &Bench) -> Result<()> {
         bench.s3.fail(fault);
         bench.s3.asked();
         let url = format!("s3://bucket/parts/{at}");
-        let done = put(bench, &url, &sum, content, Stop::default());
+        let done = put(&bench.options(), &url, &sum, content, Stop::default());
         bench.s3.fail(None);
         let object = bench.s3.object(&format!("/bucket/parts/{at}/{OBJECT}"));
         match (&done, ends) {
@@ -88,7 +88,7 @@ pub(crate) fn large_objects_go_in_parts(bench: &Bench) -> Result<()> {
     // Another hash is found before the object is there.
     let other = HEXLOWER.encode(&Sha256::digest("other"));
     let failure = put(
-        bench,
+        &bench.options(),
         "s3://bucket/parts/other",
         &other,
         from_file,
@@ -122,7 +122,14 @@ fn interrupted(bench: &Bench, sum: &str, content: Content<'_>) -> Result<()> {
         }
         asked.load(Ordering::SeqCst)
     });
-    let ended = put(bench, "s3://bucket/parts/interrupted", sum, content, stop);
+    let options = bench.options();
+    let ended = put(
+        &options,
+        "s3://bucket/parts/interrupted",
+        sum,
+        content,
+        stop,
+    );
     bench.s3.fail(None);
     let text = format!("{ended:?}");
     ensure!(
@@ -137,8 +144,8 @@ fn interrupted(bench: &Bench, sum: &str, content: Content<'_>) -> Result<()> {
     Ok(())
 }
 
-fn put(
-    bench: &Bench,
+pub(crate) fn put(
+    options: &fetch::Options,
     url: &str,
     sum: &str,
     content: Content<'_>,
@@ -159,6 +166,6 @@ fn put(
         .with_patience(patience)
         .with_parts(parts)
         .with_stop(stop);
-    let client = blocking::Client::new(&bench.options()).unwrap();
+    let client = blocking::Client::new(options).unwrap();
     client.run(async |client| bucket.put(client, OBJECT, sum, content).await)
 }

@@ -1,6 +1,6 @@
 //! Brings what an image has for `/var` to the node, by its lists: each path once, with owner, mode and a file's time.
 //!
-//! A path that is there stays as it is. One that was brought before and is not there any more was deleted on the node, and stays
+//! A path that is there stays as it is, unless it follows the image ([`super::follow`]). One that was brought before and is not there any more was deleted on the node, and stays
 //! away, also from a later image. Each entry is made under a temporary name and renamed when all of it is on the disk: after a power
 //! cut a half-made entry does not count as there.
 
@@ -14,8 +14,7 @@ use image::paths::{FACTORY, VAR_BROUGHT};
 use image::var_list::{Content, LISTS, Rights, parse};
 use linux::atomic_file;
 
-/// What the lists put below `/var`, by path.
-pub(super) type Lists = BTreeMap<String, Content>;
+use super::follow::{Follows, Lists, Look};
 
 /// The folder that all paths of the lists are in.
 const VAR: &str = "/var";
@@ -66,9 +65,24 @@ impl Brought {
     }
 }
 
-/// Makes the entries of `lists` that were not brought before and that are not there, and adds all to `brought` that are there then;
-/// returns how many were made. What is there is never changed.
-pub(super) fn bring(sysroot: &Path, lists: &Lists, brought: &mut Brought) -> Result<usize> {
+/// What the first boot of a root did below `/var`.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Done {
+    /// How many entries were made or replaced.
+    pub(super) made: usize,
+    /// What the root has no more and nobody has changed: it is to be removed once the records are written. Cut off in between, it
+    /// stays, and counts as the node's own.
+    pub(super) gone: Vec<PathBuf>,
+}
+
+/// Makes the entries of `lists` that were not brought before and that are not there, and adds all to `brought` that are there then. What
+/// is there is changed only where it follows the image.
+pub(super) fn bring(
+    sysroot: &Path,
+    lists: &Lists,
+    brought: &mut Brought,
+    follows: &mut Follows,
+) -> Result<Done> {
     let mut bringing = Bringing {
         sysroot,
         lists,
@@ -76,14 +90,22 @@ pub(super) fn bring(sysroot: &Path, lists: &Lists, brought: &mut Brought) -> Res
         folders: BTreeMap::from([(VAR.to_owned(), Some((sysroot.join("var"), true)))]),
         waiting: Vec::new(),
     };
-    let mut there = Vec::new();
-    for path in lists.keys().filter(|path| !brought.0.contains(*path)) {
-        let is_there = bringing
-            .one(path)
-            .with_context(|| format!("bringing {path}"))?;
-        if is_there {
+    let (mut there, mut looked_at) = (Vec::new(), Vec::new());
+    for (path, content) in lists {
+        let about = || format!("bringing {path}");
+        if !brought.0.contains(path) {
+            if !bringing.one(path).with_context(about)? {
+                continue;
+            }
             there.push(path.clone());
+        } else {
+            match follows.look(sysroot, path, content).with_context(about)? {
+                Look::Stays => continue,
+                Look::Same(_) => {}
+                Look::Behind => bringing.replace(path).with_context(about)?,
+            }
         }
+        looked_at.push((path, content));
     }
     if !bringing.waiting.is_empty() {
         sync(&sysroot.join("var"))?;
@@ -91,8 +113,19 @@ pub(super) fn bring(sysroot: &Path, lists: &Lists, brought: &mut Brought) -> Res
     for (beside, place) in &bringing.waiting {
         fs::rename(beside, place).with_context(|| format!("renaming to {}", place.display()))?;
     }
+    // What is as in the image by now, whoever put it there: a boot that was cut off, too.
+    for (path, content) in looked_at {
+        if let Look::Same(hash) = follows.look(sysroot, path, content)? {
+            follows.note(path, hash);
+        }
+    }
     brought.0.extend(there);
-    Ok(bringing.count)
+    let gone = follows.gone(sysroot, lists)?;
+    brought.0.retain(|path| !gone.contains_key(path));
+    Ok(Done {
+        made: bringing.count,
+        gone: gone.into_values().collect(),
+    })
 }
 
 /// Waits until the file system of a folder is on its disk.
@@ -124,8 +157,24 @@ impl Bringing<'_> {
         }
         match &self.lists[path] {
             Content::Folder(_) => self.folder(path).map(|made| made.is_some()),
+            content => self.make(path, content, &place, seen),
+        }
+    }
+
+    /// Makes an entry anew that is there.
+    fn replace(&mut self, path: &str) -> Result<()> {
+        if let Some((folder, seen)) = self.parent(path)? {
+            self.make(path, &self.lists[path], &folder.join(name(path)), seen)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a file or a link; whether the image has it.
+    fn make(&mut self, path: &str, content: &Content, place: &Path, seen: bool) -> Result<bool> {
+        match content {
+            Content::Folder(_) => Ok(false),
             Content::Link(target) => {
-                let made = self.target(&place, seen)?;
+                let made = self.target(place, seen)?;
                 symlink(target, made).context("making the link")?;
                 Ok(true)
             }
@@ -137,7 +186,7 @@ impl Bringing<'_> {
                     tracing::warn!("the image has no {}, which its list names", from.display());
                     return Ok(false);
                 };
-                let made = self.target(&place, seen)?;
+                let made = self.target(place, seen)?;
                 fs::copy(&from, &made)?;
                 settle(&made, *rights)?;
                 File::open(&made)?.set_times(FileTimes::new().set_modified(time))?;
@@ -226,7 +275,13 @@ fn settle(path: &Path, rights: Rights) -> Result<()> {
 mod tests {
     use std::os::unix::fs::MetadataExt;
 
+    use image::paths::VAR_FOLLOWS;
+
     use super::*;
+
+    fn records(root: &Path) -> (Brought, Follows) {
+        (Brought::read(root).unwrap(), Follows::read(root).unwrap())
+    }
 
     /// A root and its lists, owned by whoever runs the test.
     struct Image {
@@ -269,11 +324,22 @@ mod tests {
         /// The first boot of this root.
         fn boots(&self) -> usize {
             let root = self.folder.path();
-            let mut brought = Brought::read(root).unwrap();
-            let count = bring(root, &lists(root).unwrap(), &mut brought).unwrap();
+            let (mut brought, mut follows) = records(root);
+            let lists = lists(root).unwrap();
+            let done = bring(root, &lists, &mut brought, &mut follows).unwrap();
             fs::create_dir_all(root.join(VAR_BROUGHT).parent().unwrap()).unwrap();
             brought.write(root).unwrap();
-            count
+            follows.write(root).unwrap();
+            for place in done.gone {
+                fs::remove_file(place).unwrap();
+            }
+            done.made
+        }
+
+        /// Another root with nothing in its lists yet, of the same node.
+        fn later(&mut self) {
+            self.text.clear();
+            fs::write(self.at(LISTS[1]), "").unwrap();
         }
 
         fn mode(&self, path: &str) -> u32 {
@@ -370,11 +436,137 @@ mod tests {
         fs::write(image.at("/var/.lib.slipway/other"), "").unwrap();
         fs::write(image.at("/var/.log.slipway"), "").unwrap();
         let root = image.folder.path();
-        let mut brought = Brought::default();
-        assert_eq!(bring(root, &lists(root).unwrap(), &mut brought).unwrap(), 3);
+        let (mut brought, mut follows) = records(root);
+        let lists = lists(root).unwrap();
+        let done = bring(root, &lists, &mut brought, &mut follows).unwrap();
+        assert_eq!(done.made, 3);
         assert_eq!(image.text("/var/lib/file").as_deref(), Some("whole"));
         assert_eq!(image.text("/var/log").as_deref(), Some("whole"));
         assert_eq!(fs::read_dir(image.at("/var")).unwrap().count(), 2);
         assert_eq!(fs::read_dir(image.at("/var/lib")).unwrap().count(), 1);
+    }
+
+    const AGENT: &str = "/var/opt/agent/run";
+    const TOOL: &str = "/var/usrlocal/bin/tool";
+    const LINK: &str = "/var/opt/agent/current";
+
+    /// An image with this version of each.
+    fn version(image: &mut Image, version: &str) {
+        image.later();
+        image.has("d", "/var/opt/agent", 0o755, "");
+        image.has("C", AGENT, 0o755, version);
+        image.has("L", LINK, 0, version);
+        image.has("C", TOOL, 0o755, version);
+        // Data, beside them.
+        image.has("C", "/var/lib/app", 0o644, version);
+    }
+
+    fn link(image: &Image) -> PathBuf {
+        fs::read_link(image.at(LINK)).unwrap()
+    }
+
+    #[test]
+    fn programs_follow_the_image_until_they_are_changed_on_the_node() {
+        let mut image = Image::new();
+        version(&mut image, "1");
+        // Four folders are in no list.
+        assert_eq!(image.boots(), 9);
+        version(&mut image, "2");
+        assert_eq!(image.boots(), 3);
+        assert_eq!(image.text(AGENT).as_deref(), Some("2"));
+        assert_eq!(image.text(TOOL).as_deref(), Some("2"));
+        assert_eq!(link(&image), Path::new("2"));
+        assert_eq!(image.text("/var/lib/app").as_deref(), Some("1"));
+        // The earlier root again, and the same once more.
+        version(&mut image, "1");
+        assert_eq!((image.boots(), image.boots()), (3, 0));
+        assert_eq!(image.text(AGENT).as_deref(), Some("1"));
+
+        // Content, mode, deleted: all of them are the node's own then, for good.
+        fs::write(image.at(AGENT), "mine").unwrap();
+        let mode = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(image.at(TOOL), mode).unwrap();
+        fs::remove_file(image.at(LINK)).unwrap();
+        version(&mut image, "3");
+        assert_eq!(image.boots(), 0);
+        assert_eq!(image.text(AGENT).as_deref(), Some("mine"));
+        assert_eq!(image.text(TOOL).as_deref(), Some("1"));
+        assert!(image.at(LINK).symlink_metadata().is_err());
+        image.later();
+        assert_eq!(image.boots(), 0);
+        assert!(image.at(AGENT).exists() && image.at(TOOL).exists());
+    }
+
+    #[test]
+    fn a_mode_of_a_later_root_comes_and_a_folder_of_the_nodes_stays() {
+        let mut image = Image::new();
+        image.has("C", AGENT, 0o755, "1");
+        image.has("C", TOOL, 0o755, "1");
+        image.boots();
+        fs::remove_file(image.at(TOOL)).unwrap();
+        fs::create_dir(image.at(TOOL)).unwrap();
+        image.later();
+        image.has("C", AGENT, 0o700, "1");
+        image.has("C", TOOL, 0o700, "1");
+        assert_eq!(image.boots(), 1);
+        assert_eq!(image.mode(AGENT), 0o700);
+        assert!(image.at(TOOL).is_dir());
+    }
+
+    #[test]
+    fn what_a_later_root_has_no_more_goes_and_comes_again_with_the_earlier_one() {
+        let mut image = Image::new();
+        version(&mut image, "1");
+        image.boots();
+        image.later();
+        assert_eq!(image.boots(), 0);
+        for path in [AGENT, TOOL, LINK] {
+            assert!(image.at(path).symlink_metadata().is_err(), "{path}");
+        }
+        assert!(image.at("/var/lib/app").exists() && image.at("/var/opt/agent").exists());
+        version(&mut image, "1");
+        assert_eq!(image.boots(), 3);
+        assert_eq!(image.text(AGENT).as_deref(), Some("1"));
+    }
+
+    #[test]
+    fn what_was_cut_off_before_its_record_follows_and_so_does_what_an_earlier_version_brought() {
+        let mut image = Image::new();
+        version(&mut image, "1");
+        image.boots();
+        let record = image.at(VAR_FOLLOWS);
+        let first = fs::read_to_string(&record).unwrap();
+        version(&mut image, "2");
+        image.boots();
+        // Replaced, and the record is the one of before.
+        fs::write(&record, first).unwrap();
+        assert_eq!(image.boots(), 0);
+        version(&mut image, "3");
+        assert_eq!(image.boots(), 3);
+        // No record was written yet, and the root has what is there.
+        fs::remove_file(&record).unwrap();
+        assert_eq!(image.boots(), 0);
+        version(&mut image, "4");
+        assert_eq!(image.boots(), 3);
+        // It has something else: nobody knows whose it is.
+        fs::remove_file(&record).unwrap();
+        version(&mut image, "5");
+        assert_eq!(image.boots(), 0);
+        assert_eq!(image.text(AGENT).as_deref(), Some("4"));
+    }
+
+    #[test]
+    fn nothing_is_replaced_or_removed_behind_a_link() {
+        let mut image = Image::new();
+        version(&mut image, "1");
+        image.boots();
+        fs::rename(image.at("/var/opt/agent"), image.at("/elsewhere")).unwrap();
+        symlink("../../elsewhere", image.at("/var/opt/agent")).unwrap();
+        version(&mut image, "2");
+        // The tool.
+        assert_eq!(image.boots(), 1);
+        image.later();
+        image.boots();
+        assert_eq!(image.text("/elsewhere/run").as_deref(), Some("1"));
     }
 }

@@ -20,6 +20,7 @@ mod pods;
 mod power_cuts;
 mod provider;
 mod slow_start;
+mod update;
 mod upkeep;
 
 use std::process::ExitCode;
@@ -70,6 +71,7 @@ const LONG: &[Test] = tests![
     provider::its_files_bring_nodes_up_without_kubeadm,
     metrics_server::says_what_nodes_and_pods_use_until_the_object_has_it_no_more,
     cloud::amazons_controller_knows_each_nodes_machine,
+    update::another_image_and_the_earlier_one_again_have_their_own_container_images,
 ];
 
 fn main() -> ExitCode {

@@ -17,7 +17,7 @@ use linux::world::{Clock, World};
 use super::cache::{self, Kept, Of};
 use super::endpoint_slice;
 use super::record::List;
-use crate::control_plane::{authority, hexadecimal};
+use crate::control_plane::{authority, sha256};
 use crate::identity;
 
 /// How many API servers are remembered that the cluster's list has no more.
@@ -196,7 +196,7 @@ fn of_files(world: &World, cluster: &str, authority: &str) -> Option<Of> {
     let text = atomic_file::read(&world.in_initrd(authority)).ok()??;
     Some(Of {
         cluster: cluster.to_owned(),
-        authority: hexadecimal(&text),
+        authority: sha256(&text),
     })
 }
 

@@ -120,7 +120,7 @@ fn a_worker_joins_by_a_pinned_authority_and_asks_nobody_once_it_has_its_certific
         "{credentials}"
     );
     let journal = Journal::read(&world).unwrap().unwrap();
-    assert!(journal.joined && journal.authority == Some(hexadecimal(authority.as_bytes())));
+    assert!(journal.joined && journal.authority == Some(sha256(authority.as_bytes())));
     // The kubelet has got its certificate.
     put(&world.in_initrd("/etc/kubernetes/kubelet.conf"), &identity);
     fs::remove_file(world.in_initrd(BOOTSTRAP_KUBECONFIG)).unwrap();

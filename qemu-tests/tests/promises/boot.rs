@@ -8,6 +8,7 @@ use image::report::HANDOFF_LINE;
 use qemu_tests::disk_content::ext4_identity;
 use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::timeouts;
+use slipway::format::{cpio, uki};
 use slipway::vm::channel::Waited;
 use slipway::vm::disks::partition;
 use slipway::vm::machine::disk::Bus;
@@ -69,6 +70,38 @@ pub(crate) fn a_module_of_dkms_is_loaded(lab: &mut Lab) -> Result<()> {
         path.ends_with("/updates/dkms/acpi_call.ko"),
         "the module is {path}"
     );
+    Ok(())
+}
+
+/// An image with the backports' kernel boots it, loads its modules, and has the firmware of its drivers in root and initramfs.
+pub(crate) fn a_kernel_of_backports_boots_with_firmware(lab: &mut Lab) -> Result<()> {
+    let image = lab.builder().build("qemu-tests/backports")?;
+    let bytes = fs::read(&image.uki)?;
+    let initrd = uki::section(&bytes, ".initrd")?.context("the image has no initrd")?;
+    let initramfs = zstd::stream::decode_all(initrd).context("unpacking the initrd")?;
+    let entries = cpio::read(&initramfs)?;
+    let firmware = |entry: &cpio::Entry<'_>| {
+        entry.name.starts_with("lib/firmware/bnx2x/") && !entry.content.is_empty()
+    };
+    ensure!(
+        entries.iter().any(firmware),
+        "the initramfs has no firmware of bnx2x"
+    );
+    let node = lab.node_of(&image.disk)?;
+    let plan = BootOptions {
+        image: Some(image),
+        ..BootOptions::default()
+    };
+    let running = lab.boot(&node, &plan)?;
+    running.wait_handoff(timeouts::HANDOFF)?;
+    running.wait_agent()?;
+    let version = running.run("cat /proc/version")?;
+    ensure!(version.contains("~bpo"), "the kernel is {version}");
+    // Of the root: no device asked for it before.
+    running.run("modprobe bnx2x && grep -q ^bnx2x /proc/modules")?;
+    running.run(
+        "for name in $(modinfo -F firmware bnx2x); do test -s /usr/lib/firmware/$name && exit 0; done; exit 1",
+    )?;
     Ok(())
 }
 

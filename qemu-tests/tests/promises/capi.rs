@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 use image::container_images::REGISTRY;
-use image::kubelet::ADMIN_KUBECONFIG;
+use image::kubelet::{ADMIN_KUBECONFIG, CLUSTER_UNIT};
 use image::paths::{
     CLUSTER, METADATA_UNIT, NODE_PROGRAM, RUN_METADATA_COREOS, RUN_METADATA_FLATCAR, SENTINEL,
 };
@@ -18,6 +18,8 @@ use crate::cluster::expect;
 
 /// The recipe of `recipes/capi.toml`, with container images.
 const IMAGE: &str = "qemu-tests/capi";
+/// Has the recipe of an image without kubeadm.
+const DOCUMENTED: &str = include_str!("../../../docs/cluster-api.md");
 /// The data of a worker as the provider writes it, of specification 2.3.
 const PROVIDERS: &str = include_str!("../../../ignition/tests/data/kubeadm-2.3.json");
 /// A network of the node's own pods, which a user of the provider applies as an addon.
@@ -190,8 +192,90 @@ fn neither_begins(running: &Running) -> Result<()> {
     )
 }
 
+/// The recipe of the documentation for an image without kubeadm.
+fn documented() -> Result<String> {
+    let (_, rest) = DOCUMENTED
+        .split_once("## Without kubeadm")
+        .context("the documentation has no image without kubeadm")?;
+    let block = rest.split("```toml\n").nth(1);
+    let block = block.and_then(|rest| rest.split("```").next());
+    let recipe = block.context("the documentation has no recipe of it")?;
+    let line = "extends = \"slipway:capi\"\n";
+    ensure!(recipe.starts_with(line), "the recipe is {recipe}");
+    Ok(recipe.replacen(line, &format!("{line}artifacts = []\n"), 1))
+}
+
+/// The same script with `slipway-node` in kubeadm's place, in the image of the documentation's recipe: systemd runs the provider's unit
+/// and all that the bring-up starts. The sentinel is there once the node is in its cluster, and after a restart it is Ready by itself.
+pub(crate) fn the_provider_starts_a_control_plane_without_kubeadm(lab: &mut Lab) -> Result<()> {
+    let recipe = lab.folder().join("capi-own");
+    fs::write(recipe.with_extension("toml"), documented()?)?;
+    let image = lab.builder().build(&recipe.display().to_string())?;
+    let node = lab.node_of(&image.disk)?;
+    let manifest: Value = serde_json::from_slice(&fs::read(image.out.join("manifest.json"))?)?;
+    let version = manifest["kubernetes"]["version"].as_str();
+    let documents = format!(
+        "---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: InitConfiguration
+timeouts: {{ kubernetesAPICall: 6m, controlPlaneComponentHealthCheck: 6m }}
+nodeRegistration: {{ taints: [] }}
+---
+apiVersion: kubeadm.k8s.io/v1beta4
+kind: ClusterConfiguration
+clusterName: capi
+kubernetesVersion: {}
+networking: {{ podSubnet: 10.244.0.0/16 }}
+",
+        version.context("no version")?
+    );
+    let options = BootOptions {
+        config: Some(config(&documents)?),
+        etcd: false,
+        image: Some(image.clone()),
+        ..BootOptions::default()
+    };
+    let running = lab.boot(&node, &options)?;
+    running.wait_agent()?;
+    let sentinel = format!("[ -s {SENTINEL} ]");
+    let done = until(&sentinel, timeouts::READY, "systemctl status kubeadm");
+    let done = running.run_within(&done, timeouts::READY + timeouts::QUESTION);
+    done.with_context(|| journal(&running))?;
+    expect(&running, &format!("cat {SENTINEL}"), "success")?;
+    running.run(&format!(
+        "test ! -e /etc/kubeadm.yml && test -e {CLUSTER} && [ \"$(realpath /usr/bin/kubeadm)\" = {NODE_PROGRAM} ]"
+    ))?;
+    pods_run(&running)?;
+    let units = format!(
+        "systemctl show -P ActiveState {CLUSTER_UNIT}; systemctl list-units --failed -q --no-legend"
+    );
+    expect(&running, &units, "active")?;
+    running.power_off()?;
+
+    let running = lab.boot(&node, &options)?;
+    running.wait_agent()?;
+    pods_run(&running).context("after a restart")?;
+    expect(&running, &units, "active")?;
+    expect(&running, "systemctl show -P ConditionResult kubeadm", "no")?;
+    running.power_off()?;
+    drop(node);
+    fs::remove_dir_all(&image.out).context("removing the image")
+}
+
 /// The node is Ready, and the pods of kubeadm's addons too.
 fn works(running: &Running) -> Result<()> {
+    pods_run(running)?;
+    let status = running.run("/usr/lib/slipway/slipway-node status")?;
+    ensure!(
+        ["Ready", "without a cluster object"]
+            .iter()
+            .all(|words| status.contains(words)),
+        "the status says {status}"
+    );
+    Ok(())
+}
+
+fn pods_run(running: &Running) -> Result<()> {
     let wait = |what: &str| {
         let script = format!(
             "until kubectl --kubeconfig {ADMIN_KUBECONFIG} {what} --timeout=60s; do sleep 5; done"
@@ -202,15 +286,7 @@ fn works(running: &Running) -> Result<()> {
     };
     wait("wait node --all --for=condition=Ready")?;
     wait("-n kube-system rollout status deployment/coredns")?;
-    wait("-n kube-system rollout status daemonset/kube-proxy")?;
-    let status = running.run("/usr/lib/slipway/slipway-node status")?;
-    ensure!(
-        ["Ready", "without a cluster object"]
-            .iter()
-            .all(|words| status.contains(words)),
-        "the status says {status}"
-    );
-    Ok(())
+    wait("-n kube-system rollout status daemonset/kube-proxy").map(drop)
 }
 
 /// The pods, and the end of what kubeadm and the kubelet said.

@@ -98,22 +98,31 @@ fn complete(running: &Running) -> Result<()> {
 const CHANGE: &str = "set -e
 rm /var/lib/probe/deleted
 echo mine > /var/lib/probe/kept
+echo mine > /opt/probe/own
 chmod 0711 /var/lib/probe
 sync";
-/// Lets the next boot be the first one of its root, as after an update; a path that no image has brought yet is missing.
+/// Lets the next boot be the first one of its root, as after an update; a path that no image has brought yet is missing, and a program
+/// is what an earlier image brought.
 const UPDATED: &str = "set -e
 cd /var/lib/slipway
 rm seeded
+echo earlier > /opt/probe/agent
+hash=$({ printf 'file 0644 0 0\\n'; cat /opt/probe/agent; } | sha256sum)
+grep -v /agent follows > follows.new
+echo \"${hash%% *} /var/opt/probe/agent\" >> follows.new
+mv follows.new follows
 grep -v '^/var/lib/probe/later$' brought > brought.new
 mv brought.new brought
 rm /var/lib/probe/later
 sync";
 /// What is there.
-const FOUND: &str =
-    "cd /var/lib/probe; stat -c %a .; for name in *; do echo \"$name: $(cat $name)\"; done";
+const FOUND: &str = "
+stat -c %a /var/lib/probe
+for file in /var/lib/probe/* /opt/probe/*; do echo \"${file##*/}: $(cat $file)\"; done";
 
 /// What an image has for `/var` comes to a node once: what was deleted or changed there stays so, on every boot and with every later
-/// image. A file that an image has for the first time comes to a node that is there already.
+/// image. A file that an image has for the first time comes to a node that is there already. Programs in `/opt` are those of the image
+/// that boots, unless they were changed on the node.
 pub(crate) fn files_of_var_come_to_a_node_once(lab: &mut Lab) -> Result<()> {
     let image = lab.builder().build("qemu-tests/plain")?;
     let node = lab.node_of(&image.disk)?;
@@ -123,8 +132,10 @@ pub(crate) fn files_of_var_come_to_a_node_once(lab: &mut Lab) -> Result<()> {
         ..BootOptions::default()
     };
     let content = "of the image";
-    let all = format!("750\ndeleted: {content}\nkept: {content}\nlater: {content}");
-    let changed = format!("711\nkept: mine\nlater: {content}");
+    let all = format!(
+        "750\ndeleted: {content}\nkept: {content}\nlater: {content}\nagent: {content}\nown: {content}"
+    );
+    let changed = format!("711\nkept: mine\nlater: {content}\nagent: {content}\nown: mine");
     for (boot, expected, then) in [
         ("first", &all, CHANGE),
         ("second", &changed, UPDATED),

@@ -110,7 +110,7 @@ pub fn remedy(url: &str, why: &str) -> Option<String> {
     let wants_password = why.contains("407") || why.to_lowercase().contains("proxy auth");
     if wants_password {
         return Some(format!(
-            "the proxy {proxy} of {name} asks for a password: export {name}=http://USER:PASSWORD@HOST:PORT"
+            "the proxy {proxy} of {name} asks for a password: put USER:PASSWORD@ before its host in {name}"
         ));
     }
     let is_connection = ["connect", "tunnel", "dns", "timed out", "no answer"];
