@@ -50,7 +50,7 @@ pub fn module_program(
         .text("go.sum", go_sum)
         .text("flags", FLAGS)
         .finish();
-    let step = session.progress.step(package);
+    let step = session.progress.step(&format!("compile {package}"));
     let made = session.cache.step("module-program", &key, |folder| {
         go.write(std::iter::empty(), go_mod, Some(go_sum))?;
         let target = Target {
