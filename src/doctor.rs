@@ -130,7 +130,10 @@ fn kvm(tools: Option<impl FnOnce() -> anyhow::Result<Tools>>) -> Finding {
         Err(error) => Finding::lack(
             NAME,
             State::Poor,
-            format!("not proven, since QEMU cannot be had: {error:#}"),
+            format!(
+                "not proven, since QEMU cannot be had: {}",
+                format!("{error:#}").lines().next().unwrap_or_default()
+            ),
             "put the error right and ask again",
         ),
     }
