@@ -132,7 +132,7 @@ pub(crate) fn on_two_machines(bench: &Bench) -> Result<()> {
     builds::on_two_machines(bench, access)
 }
 
-/// What the server refuses is told with its reason, and made by the machine itself.
+/// When the server refuses a request, a warning has its reason, and the machine makes the step itself.
 pub(crate) fn refusals(bench: &Bench) -> Result<()> {
     let server = bench.versitygw()?;
     let url = "s3://bucket/refused";

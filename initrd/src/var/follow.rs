@@ -40,7 +40,8 @@ pub(super) enum Look {
 }
 
 impl Follows {
-    /// Reads the record; it is empty on a node that none was written on. A line that is none is left out: its entry stays as it is.
+    /// Reads the record, which is empty if the file does not exist. A line of another form is ignored: the init then leaves that entry of
+    /// the node as it is.
     pub(super) fn read(sysroot: &Path) -> Result<Self> {
         let path = sysroot.join(VAR_FOLLOWS);
         let text =

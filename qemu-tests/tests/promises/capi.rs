@@ -265,7 +265,7 @@ networking: {{ podSubnet: 10.244.0.0/16 }}
 /// The node is Ready, and the pods of kubeadm's addons too.
 fn works(running: &Running) -> Result<()> {
     pods_run(running)?;
-    let status = running.run("/usr/lib/slipway/slipway-node status")?;
+    let status = running.run(&format!("{NODE_PROGRAM} status"))?;
     ensure!(
         ["Ready", "without a cluster object"]
             .iter()
