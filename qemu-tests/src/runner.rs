@@ -124,10 +124,15 @@ pub fn main(promises: &[Promise], long: &[Promise]) -> ExitCode {
             Ok(Proof::Retried) => retried.push(promise.name),
             Err(error) => {
                 let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
-                print(&format!("\n{}\n\n", chain.join("\n  because ")));
-                failed.push(promise.name);
+                let why = chain.join("\n  because ");
+                print(&format!("\n{why}\n\n"));
+                failed.push((promise.name, why));
             }
         }
+    }
+    // Once more, since other promises have printed behind them.
+    for (_, why) in &failed {
+        print(&format!("\n{why}\n"));
     }
     print(&format!(
         "\npromise result: {}. {} proven, {} of them at a second attempt; {} failed; {} filtered out; finished in {:.1} s\n\n",
@@ -138,10 +143,11 @@ pub fn main(promises: &[Promise], long: &[Promise]) -> ExitCode {
         promises.len() - wanted.len(),
         begin.elapsed().as_secs_f64(),
     ));
-    for (word, names) in [("retried", &retried), ("failed", &failed)] {
-        for name in names {
-            print(&format!("    {word}: {name}\n"));
-        }
+    for name in &retried {
+        print(&format!("    retried: {name}\n"));
+    }
+    for (name, _) in &failed {
+        print(&format!("    failed: {name}\n"));
     }
     if failed.is_empty() {
         ExitCode::SUCCESS

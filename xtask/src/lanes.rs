@@ -1,8 +1,9 @@
 //! Two lanes: tests whose machines or clusters have a pace, one after the other, and beside them all others.
 
 use std::fs::File;
-use std::io::{self, Read as _, Seek as _, Write as _};
-use std::process::ExitStatus;
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::process::{Child, ExitStatus};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,6 +25,12 @@ const PACED: &[(&str, &str)] = &[
 const LOWEST: i32 = 19;
 /// What takes less has no line in the table.
 const LONG: Duration = Duration::from_secs(5);
+/// How often what a program printed is looked for.
+const LOOK: Duration = Duration::from_millis(100);
+/// Lines of a program that failed which are shown once more at the end.
+const LAST_LINES: usize = 150;
+/// Bytes of them at most.
+const LAST_BYTES: usize = 16 << 10;
 
 /// A test program that ended.
 #[derive(Debug)]
@@ -36,6 +43,8 @@ pub(crate) struct Ended {
     pub(crate) beside: bool,
     /// Its tests passed.
     pub(crate) good: bool,
+    /// What it printed, both outputs in their order.
+    output: Vec<u8>,
 }
 
 /// Divides the programs into those that have a pace, in their order, and all others.
@@ -59,7 +68,7 @@ pub(crate) fn of(programs: Vec<Program>) -> Result<(Vec<Program>, Vec<Program>)>
     Ok((paced, beside))
 }
 
-/// Runs both lanes to their end. What the first prints goes straight to this program's own output; what one of the second
+/// Runs both lanes to their end. What the first prints goes to this program's own output as it comes; what one of the second
 /// printed follows when a program of the first has ended, or at once if it failed.
 pub(crate) fn run(paced: &[Program], beside: &[Program]) -> Result<Vec<Ended>> {
     let (said, heard) = mpsc::channel();
@@ -69,7 +78,8 @@ pub(crate) fn run(paced: &[Program], beside: &[Program]) -> Result<Vec<Ended>> {
             rustix::process::setpriority_process(None, LOWEST).context("lowering the priority")?;
             let mut ended = Vec::new();
             for program in beside {
-                let (one, output) = quietly(program)?;
+                let one = run_one(program, true, &mut |_| Ok(()))?;
+                let output = [header(program).as_bytes(), &one.output].concat();
                 if one.good {
                     said.send(output).context("the first lane ended early")?;
                 } else {
@@ -81,10 +91,8 @@ pub(crate) fn run(paced: &[Program], beside: &[Program]) -> Result<Vec<Ended>> {
         });
         let mut ended = Vec::new();
         for program in paced {
-            println!("{}", header(program));
-            let begin = Instant::now();
-            let status = program.command().status().with_context(|| program.name())?;
-            ended.push(one(program, begin, status, false));
+            print(header(program).as_bytes())?;
+            ended.push(run_one(program, false, &mut print)?);
             print_all(&heard)?;
         }
         let others = other.join().expect("it has no panic of its own")?;
@@ -96,41 +104,84 @@ pub(crate) fn run(paced: &[Program], beside: &[Program]) -> Result<Vec<Ended>> {
 
 fn header(program: &Program) -> String {
     format!(
-        "\n     Running {} ({})",
+        "\n     Running {} ({})\n",
         program.source.display(),
         program.package
     )
 }
 
-fn one(program: &Program, begin: Instant, status: ExitStatus, beside: bool) -> Ended {
+/// Runs a program to its end and hands on what it prints as it comes. Through a file: a process that it leaves behind would hold
+/// a pipe open.
+fn run_one(
+    program: &Program,
+    beside: bool,
+    hand_on: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<Ended> {
+    let file = tempfile::tempfile().context("a file for what a test prints")?;
+    let copy = || file.try_clone().context("a file for what a test prints");
+    let begin = Instant::now();
+    let mut command = program.command();
+    command.stdout(copy()?).stderr(copy()?);
+    let mut child = command.spawn().with_context(|| program.name())?;
+    let (status, mut output) = follow(&mut child, &file, hand_on)?;
     if !status.success() {
-        println!("{}: {status}", program.name());
+        let last = format!("{}: {status}\n", program.name());
+        hand_on(last.as_bytes())?;
+        output.extend(last.into_bytes());
     }
-    Ended {
+    Ok(Ended {
         name: program.name(),
         took: begin.elapsed(),
         beside,
         good: status.success(),
+        output,
+    })
+}
+
+/// Reads the file until the process has ended, and then the rest of it.
+fn follow(
+    child: &mut Child,
+    file: &File,
+    hand_on: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<(ExitStatus, Vec<u8>)> {
+    let (mut output, mut buffer) = (Vec::new(), [0; 64 << 10]);
+    loop {
+        // Before the file is read: what the process prints last is in it then.
+        let status = child.try_wait().context("waiting for a test")?;
+        loop {
+            // The processes' own position in the file stays.
+            let read = file.read_at(&mut buffer, output.len() as u64)?;
+            if read == 0 {
+                break;
+            }
+            hand_on(&buffer[..read])?;
+            output.extend(&buffer[..read]);
+        }
+        match status {
+            Some(status) => return Ok((status, output)),
+            None => thread::sleep(LOOK),
+        }
     }
 }
 
-/// Runs a program of the second lane and returns what it printed, in its order. Through a file: a process that it leaves behind
-/// would hold a pipe open.
-fn quietly(program: &Program) -> Result<(Ended, Vec<u8>)> {
-    let mut file = tempfile::tempfile().context("a file for what a test prints")?;
-    let copy = |file: &File| file.try_clone().context("a file for what a test prints");
-    let begin = Instant::now();
-    let status = program
-        .command()
-        .stdout(copy(&file)?)
-        .stderr(copy(&file)?)
-        .status()
-        .with_context(|| program.name())?;
-    let ended = one(program, begin, status, true);
-    let mut output = format!("{}\n", header(program)).into_bytes();
-    file.rewind()?;
-    file.read_to_end(&mut output)?;
-    Ok((ended, output))
+/// The last words of each program that failed: a log is often shown by its end alone.
+pub(crate) fn last_words(ended: &[Ended]) -> String {
+    let mut text = String::new();
+    for one in ended.iter().filter(|one| !one.good) {
+        let said = String::from_utf8_lossy(&one.output);
+        let mut last: Vec<&str> = said.lines().rev().take(LAST_LINES).collect();
+        let mut bytes = 0;
+        last.retain(|line| {
+            bytes += line.len() + 1;
+            bytes <= LAST_BYTES
+        });
+        last.reverse();
+        text += &format!("\n== {} failed and ended so:\n", one.name);
+        for line in last {
+            text += &format!("{line}\n");
+        }
+    }
+    text
 }
 
 fn print_all(heard: &Receiver<Vec<u8>>) -> Result<()> {
@@ -197,6 +248,39 @@ mod tests {
     }
 
     #[test]
+    fn what_a_program_prints_is_handed_on_as_it_comes_and_its_end_shown_again() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let (file, go) = (folder.path().join("slow"), folder.path().join("go"));
+        // It ends when its first line has been seen.
+        let text = format!(
+            "#!/bin/sh\necho first\nuntil test -e {}; do sleep 0.05; done\nseq 1000 >&2\nsleep 30 &\nexit 1\n",
+            go.display()
+        );
+        std::fs::write(&file, text).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let begin = Instant::now();
+        let mut seen: Vec<u8> = Vec::new();
+        let ended = run_one(&program("a", "slow", &file), false, &mut |some| {
+            seen.extend(some);
+            if seen == b"first\n" {
+                std::fs::write(&go, "")?;
+            }
+            Ok(())
+        })
+        .unwrap();
+        // What it left behind holds nothing up.
+        assert!(begin.elapsed() < Duration::from_secs(20));
+        assert_eq!(seen, ended.output);
+        let last = last_words(&[ended]);
+        let lines: Vec<&str> = last.lines().collect();
+        assert_eq!(lines[1], "== a slow failed and ended so:");
+        // The line of its status is one of them.
+        assert_eq!(lines[2], "852");
+        assert_eq!(lines.len(), 2 + LAST_LINES);
+    }
+
+    #[test]
     fn a_program_that_fails_ends_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let script = |name: &str, text: &str| {
@@ -207,7 +291,7 @@ mod tests {
             program("a", name, &path)
         };
         let nice = folder.path().join("nice");
-        let paced = [script("one", "exit 3"), script("two", "true")];
+        let paced = [script("one", "echo why; exit 3"), script("two", "true")];
         let beside = [
             script(
                 "three",
@@ -232,10 +316,12 @@ mod tests {
             ]
         );
         assert_eq!(std::fs::read_to_string(nice).unwrap().trim(), "19");
-        let (_, output) = quietly(&beside[2]).unwrap();
+        assert_eq!(ended[4].output, b"out\nerr\n");
+        let last = last_words(&ended);
         assert_eq!(
-            String::from_utf8(output).unwrap(),
-            "\n     Running five (a)\nout\nerr\n"
+            last,
+            "\n== a one failed and ended so:\nwhy\na one: exit status: 3\n\
+             \n== a four failed and ended so:\na four: signal: 9 (SIGKILL)\n"
         );
     }
 }

@@ -26,7 +26,7 @@ Options:
 
 Tests of virtual machines and of whole clusters run one after the other; all others run beside them, at the lowest
 priority. What those print comes when the test of machines that runs ends, and at once if one failed. A test program
-that fails ends nothing else. Exit code 1 if one failed. One test alone: see CONTRIBUTING.md.";
+that fails ends nothing else; its last words come once more at the end. Exit code 1 if one failed. One test alone: see CONTRIBUTING.md.";
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -68,7 +68,7 @@ fn test() -> Result<()> {
     let (paced, beside) = lanes::of(program::compile()?)?;
     println!("compiled in {:.0} s", begin.elapsed().as_secs_f64());
     let ended = lanes::run(&paced, &beside)?;
-    println!("\n{}", lanes::table(&ended));
+    println!("\n{}{}", lanes::table(&ended), lanes::last_words(&ended));
     let failed: Vec<&str> = ended
         .iter()
         .filter(|one| !one.good)
