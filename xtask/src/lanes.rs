@@ -1,4 +1,5 @@
-//! Two lanes: tests whose machines or clusters have a pace, one after the other, and beside them all others.
+//! Two lanes: tests whose machines or clusters have a pace, one after the other, and beside them all others. When both have ended,
+//! what needs the machine to itself.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -12,11 +13,15 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::program::Program;
 
+/// Package and source file of the promises.
+const PROMISES: (&str, &str) = ("qemu-tests", "tests/promises/main.rs");
+/// The promise of a whole control plane in an emulated machine, with the time limits of real Kubernetes.
+const CLUSTER: &str = "cluster::a_cluster_object_makes_a_ready_control_plane";
 /// Package and source file of the tests that run one after the other: virtual machines, commands that have to answer at once, and
 /// clusters with the time limits of real Kubernetes. The longest is first, so that the others are done when the clusters begin, and the cache
 /// has what the commands want.
 const PACED: &[(&str, &str)] = &[
-    ("qemu-tests", "tests/promises/main.rs"),
+    PROMISES,
     ("slipway", "tests/cli.rs"),
     ("conformance", "tests/clusters/main.rs"),
     ("namespace-tests", "tests/clusters/main.rs"),
@@ -47,67 +52,94 @@ pub(crate) struct Ended {
     output: Vec<u8>,
 }
 
-/// Divides the programs into those that have a pace, in their order, and all others.
-///
-/// # Errors
-/// One that this file names does not exist.
-pub(crate) fn of(programs: Vec<Program>) -> Result<(Vec<Program>, Vec<Program>)> {
-    let place = |program: &Program| {
-        PACED.iter().position(|(package, source)| {
-            program.package == *package && program.source.as_os_str() == *source
-        })
-    };
-    let (mut paced, beside): (Vec<_>, Vec<_>) = programs
-        .into_iter()
-        .partition(|program| place(program).is_some());
-    paced.sort_by_key(place);
-    ensure!(
-        paced.len() == PACED.len(),
-        "of {PACED:?} there are only {paced:?}"
-    );
-    Ok((paced, beside))
+/// The programs in the order in which they run.
+#[derive(Debug)]
+pub(crate) struct Lanes {
+    /// One after the other.
+    pub(crate) paced: Vec<Program>,
+    /// Beside those, one after the other too.
+    pub(crate) beside: Vec<Program>,
+    /// When all of those have ended.
+    pub(crate) alone: Vec<Program>,
 }
 
-/// Runs both lanes to their end. What the first prints goes to this program's own output as it comes; what one of the second
-/// printed follows when a program of the first has ended, or at once if it failed.
-pub(crate) fn run(paced: &[Program], beside: &[Program]) -> Result<Vec<Ended>> {
-    let (said, heard) = mpsc::channel();
-    thread::scope(|scope| {
-        let other = scope.spawn(move || -> Result<Vec<Ended>> {
-            // Of this thread, and so of what it starts.
-            rustix::process::setpriority_process(None, LOWEST).context("lowering the priority")?;
-            let mut ended = Vec::new();
-            for program in beside {
-                let one = run_one(program, true, &mut |_| Ok(()))?;
-                let output = [header(program).as_bytes(), &one.output].concat();
-                if one.good {
-                    said.send(output).context("the first lane ended early")?;
-                } else {
-                    print(&output)?;
+impl Lanes {
+    /// Divides the programs.
+    ///
+    /// # Errors
+    /// One that this file names does not exist.
+    pub(crate) fn of(programs: Vec<Program>) -> Result<Self> {
+        let place = |program: &Program| {
+            PACED.iter().position(|(package, source)| {
+                program.package == *package && program.source.as_os_str() == *source
+            })
+        };
+        let (mut paced, beside): (Vec<_>, Vec<_>) = programs
+            .into_iter()
+            .partition(|program| place(program).is_some());
+        paced.sort_by_key(place);
+        ensure!(
+            paced.len() == PACED.len(),
+            "of {PACED:?} there are only {paced:?}"
+        );
+        let mut alone = paced[0].clone();
+        paced[0].words = &["--skip", CLUSTER];
+        // A promise that has another name now is refused.
+        alone.words = &["--exact", CLUSTER];
+        Ok(Self {
+            paced,
+            beside,
+            alone: vec![alone],
+        })
+    }
+
+    /// Runs all to their end. What the first lane prints goes to this program's own output as it comes; what one of the second
+    /// printed follows when a program of the first has ended, or at once if it failed.
+    pub(crate) fn run(&self) -> Result<Vec<Ended>> {
+        let (said, heard) = mpsc::channel();
+        let mut ended = thread::scope(|scope| {
+            let other = scope.spawn(move || -> Result<Vec<Ended>> {
+                // Of this thread, and so of what it starts.
+                rustix::process::setpriority_process(None, LOWEST)
+                    .context("lowering the priority")?;
+                let mut ended = Vec::new();
+                for program in &self.beside {
+                    let one = run_one(program, true, &mut |_| Ok(()))?;
+                    let output = [header(program).as_bytes(), &one.output].concat();
+                    if one.good {
+                        said.send(output).context("the first lane ended early")?;
+                    } else {
+                        print(&output)?;
+                    }
+                    ended.push(one);
                 }
-                ended.push(one);
+                Ok(ended)
+            });
+            let mut ended = Vec::new();
+            for program in &self.paced {
+                ended.push(run_aloud(program)?);
+                print_all(&heard)?;
             }
-            Ok(ended)
-        });
-        let mut ended = Vec::new();
-        for program in paced {
-            print(header(program).as_bytes())?;
-            ended.push(run_one(program, false, &mut print)?);
+            let others = other.join().expect("it has no panic of its own")?;
             print_all(&heard)?;
+            ended.extend(others);
+            anyhow::Ok(ended)
+        })?;
+        for program in &self.alone {
+            ended.push(run_aloud(program)?);
         }
-        let others = other.join().expect("it has no panic of its own")?;
-        print_all(&heard)?;
-        ended.extend(others);
         Ok(ended)
-    })
+    }
+}
+
+/// Runs a program of the first lane.
+fn run_aloud(program: &Program) -> Result<Ended> {
+    print(header(program).as_bytes())?;
+    run_one(program, false, &mut print)
 }
 
 fn header(program: &Program) -> String {
-    format!(
-        "\n     Running {} ({})\n",
-        program.source.display(),
-        program.package
-    )
+    format!("\n     Running {}\n", program.name())
 }
 
 /// Runs a program to its end and hands on what it prints as it comes. Through a file: a process that it leaves behind would hold
@@ -221,6 +253,7 @@ mod tests {
             folder: PathBuf::from("/"),
             source: source.into(),
             file: file.into(),
+            words: &[],
         }
     }
 
@@ -228,15 +261,15 @@ mod tests {
     fn those_with_a_pace_have_their_own_order_and_must_be_there() {
         let file = Path::new("/bin/true");
         let mut programs = vec![program("api", "src/lib.rs", file)];
-        assert!(of(programs.clone()).is_err());
+        assert!(Lanes::of(programs.clone()).is_err());
         programs.extend(
             PACED
                 .iter()
                 .rev()
                 .map(|(package, source)| program(package, source, file)),
         );
-        let (paced, beside) = of(programs).unwrap();
-        let packages: Vec<&str> = paced.iter().map(|one| one.package.as_str()).collect();
+        let lanes = Lanes::of(programs).unwrap();
+        let packages: Vec<&str> = lanes.paced.iter().map(|one| one.package.as_str()).collect();
         assert_eq!(
             packages,
             PACED
@@ -244,7 +277,12 @@ mod tests {
                 .map(|(package, _)| *package)
                 .collect::<Vec<_>>()
         );
-        assert_eq!(beside.len(), 1);
+        assert_eq!(lanes.beside.len(), 1);
+        // The promise that is left out there has the machine to itself at the end.
+        assert_eq!(lanes.paced[0].words, ["--skip", CLUSTER]);
+        let names: Vec<String> = lanes.alone.iter().map(Program::name).collect();
+        let (package, source) = PROMISES;
+        assert_eq!(names, [format!("{package} {source} --exact {CLUSTER}")]);
     }
 
     #[test]
@@ -290,17 +328,26 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
             program("a", name, &path)
         };
-        let nice = folder.path().join("nice");
-        let paced = [script("one", "echo why; exit 3"), script("two", "true")];
-        let beside = [
+        let (nice, done) = (folder.path().join("nice"), folder.path().join("done"));
+        let paced = vec![script("one", "echo why; exit 3"), script("two", "true")];
+        let beside = vec![
             script(
                 "three",
                 &format!("cut -d ' ' -f 19 /proc/self/stat > {}", nice.display()),
             ),
             script("four", "kill -9 $$"),
-            script("five", "echo out; echo err >&2"),
+            script(
+                "five",
+                &format!("sleep 1; echo out; echo err >&2; touch {}", done.display()),
+            ),
         ];
-        let ended = run(&paced, &beside).unwrap();
+        let alone = vec![script("six", &format!("test -e {}", done.display()))];
+        let lanes = Lanes {
+            paced,
+            beside,
+            alone,
+        };
+        let ended = lanes.run().unwrap();
         let good: Vec<(&str, bool, bool)> = ended
             .iter()
             .map(|one| (one.name.as_str(), one.beside, one.good))
@@ -313,6 +360,7 @@ mod tests {
                 ("a three", true, true),
                 ("a four", true, false),
                 ("a five", true, true),
+                ("a six", false, true),
             ]
         );
         assert_eq!(std::fs::read_to_string(nice).unwrap().trim(), "19");

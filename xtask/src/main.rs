@@ -16,17 +16,20 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
+use crate::lanes::Lanes;
+
 const HELP: &str = "\
 Compiles and runs every test of the workspace, the ones in QEMU included.
 
 Usage: cargo xtask test [--list]
 
 Options:
-  --list  Compile, and print the test programs of both lanes in their order
+  --list  Compile, and print the test programs in their order
 
 Tests of virtual machines and of whole clusters run one after the other; all others run beside them, at the lowest
-priority. What those print comes when the test of machines that runs ends, and at once if one failed. A test program
-that fails ends nothing else; its last words come once more at the end. Exit code 1 if one failed. One test alone: see CONTRIBUTING.md.";
+priority. What those print comes when the test of machines that runs ends, and at once if one failed. The promise of a
+whole cluster in a machine has the host to itself, when all others have ended. A test program that fails ends nothing
+else; its last words come once more at the end. Exit code 1 if one failed. One test alone: see CONTRIBUTING.md.";
 
 fn main() -> ExitCode {
     let words: Vec<String> = env::args().skip(1).collect();
@@ -53,8 +56,12 @@ fn main() -> ExitCode {
 }
 
 fn list() -> Result<()> {
-    let (paced, beside) = lanes::of(program::compile()?)?;
-    for (name, lane) in [("one after the other", paced), ("beside them", beside)] {
+    let lanes = Lanes::of(program::compile()?)?;
+    for (name, lane) in [
+        ("one after the other", lanes.paced),
+        ("beside them", lanes.beside),
+        ("alone at the end", lanes.alone),
+    ] {
         println!("{name}:");
         for program in lane {
             println!("  {}", program.name());
@@ -65,9 +72,9 @@ fn list() -> Result<()> {
 
 fn test() -> Result<()> {
     let begin = Instant::now();
-    let (paced, beside) = lanes::of(program::compile()?)?;
+    let lanes = Lanes::of(program::compile()?)?;
     println!("compiled in {:.0} s", begin.elapsed().as_secs_f64());
-    let ended = lanes::run(&paced, &beside)?;
+    let ended = lanes.run()?;
     println!("\n{}{}", lanes::table(&ended), lanes::last_words(&ended));
     let failed: Vec<&str> = ended
         .iter()

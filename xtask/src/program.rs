@@ -24,18 +24,26 @@ pub(crate) struct Program {
     pub(crate) source: PathBuf,
     /// The program.
     pub(crate) file: PathBuf,
+    /// Its arguments.
+    pub(crate) words: &'static [&'static str],
 }
 
 impl Program {
-    /// What people read: package and source file.
+    /// What people read: package, source file and arguments.
     pub(crate) fn name(&self) -> String {
-        format!("{} {}", self.package, self.source.display())
+        let (package, source) = (&self.package, self.source.display());
+        self.words
+            .iter()
+            .fold(format!("{package} {source}"), |name, word| {
+                name + " " + word
+            })
     }
 
     /// The program as Cargo starts it, with the variables that the tests read when they run.
     pub(crate) fn command(&self) -> Command {
         let mut command = without_our_own(Command::new(&self.file));
         command
+            .args(self.words)
             .current_dir(&self.folder)
             .env("CARGO_MANIFEST_DIR", &self.folder)
             .stdin(Stdio::null());
@@ -105,6 +113,7 @@ fn programs(messages: &str) -> Result<Vec<Program>> {
                 .to_path_buf(),
             file: Path::new(file).to_path_buf(),
             folder,
+            words: &[],
         });
     }
     found.sort();

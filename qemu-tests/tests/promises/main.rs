@@ -90,7 +90,7 @@ const PROMISES: &[Promise] = promises![
     state::the_third_failure_in_a_row_stays_up,
     recipes::each_recipe_boots_on_its_platforms_controllers,
     leave::slipway_run_leaves_no_process_and_no_disk,
-    // Last, when little runs beside it any more (`cargo xtask test`): real Kubernetes has time limits of its own.
+    // `cargo xtask test` runs it when all other tests have ended: real Kubernetes has time limits of its own.
     cluster::a_cluster_object_makes_a_ready_control_plane,
 ];
 
