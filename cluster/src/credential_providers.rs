@@ -23,11 +23,20 @@ const PLUGIN_VERSIONS: [&str; 3] = [
     "credentialprovider.kubelet.k8s.io/v1alpha1",
 ];
 
-/// Checks the configuration; `folder` is where the plugins lie, and `programs` are the names of the executable files there.
+/// The executable files in the folder of the plugins, by their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Programs {
+    /// Those that the kubelet's container has.
+    pub present: Vec<String>,
+    /// Links to files of the host that it does not have.
+    pub outside: Vec<String>,
+}
+
+/// Checks the configuration; `folder` is where the plugins lie, and `programs` are those there.
 ///
 /// # Errors
 /// All mistakes, each with its field and its position.
-pub fn check(text: &str, folder: &str, programs: &[String]) -> Result<(), Report> {
+pub fn check(text: &str, folder: &str, programs: &Programs) -> Result<(), Report> {
     let mut report = Report::default();
     let root = yaml::document(text, 0, &mut report);
     if let Some(root) = root.filter(|root| root.content != Content::Null) {
@@ -52,7 +61,7 @@ pub fn check(text: &str, folder: &str, programs: &[String]) -> Result<(), Report
     }
 }
 
-fn providers(all: &[Node], folder: &str, programs: &[String], report: &mut Report) {
+fn providers(all: &[Node], folder: &str, programs: &Programs, report: &mut Report) {
     let mut names = Vec::new();
     for (number, provider) in all.iter().enumerate() {
         let field = format!("providers.{number}.");
@@ -66,7 +75,7 @@ fn providers(all: &[Node], folder: &str, programs: &[String], report: &mut Repor
             report.refuse_at(&place, at("name"), format!("{name:?}: {wrong}"));
         } else if names.contains(&name) {
             report.refuse_at(&place, at("name"), format!("{name:?} is there twice"));
-        } else if !programs.iter().any(|program| program == name) {
+        } else if !programs.present.iter().any(|program| program == name) {
             report.refuse_at(&place, at("name"), absent(name, folder, programs));
         }
         names.push(name);
@@ -99,12 +108,17 @@ fn wrong_name(name: &str) -> Option<&'static str> {
     }
 }
 
-fn absent(name: &str, folder: &str, programs: &[String]) -> String {
-    let known = programs.iter().map(String::as_str);
-    let hint = match nearest(name, known) {
+fn absent(name: &str, folder: &str, programs: &Programs) -> String {
+    if programs.outside.iter().any(|program| program == name) {
+        return format!(
+            "{folder}/{name} is a link to a file that the kubelet's container does not have, expected the program itself"
+        );
+    }
+    let present = &programs.present;
+    let hint = match nearest(name, present.iter().map(String::as_str)) {
         Some(near) => format!("; did you mean {near:?}?"),
-        None if programs.is_empty() => "; that folder has none".to_owned(),
-        None => format!("; there are {}", programs.join(", ")),
+        None if present.is_empty() => "; that folder has none".to_owned(),
+        None => format!("; there are {}", present.join(", ")),
     };
     format!("{folder} has no executable {name:?}{hint}")
 }
@@ -138,7 +152,10 @@ providers:
 ";
 
     fn checked(text: &str) -> Vec<String> {
-        let programs = ["ecr-credential-provider", "gcp"].map(str::to_owned);
+        let programs = Programs {
+            present: vec!["ecr-credential-provider".to_owned(), "gcp".to_owned()],
+            outside: vec!["acr".to_owned()],
+        };
         let report = check(text, "/p", &programs).err().unwrap_or_default();
         report.mistakes.iter().map(ToString::to_string).collect()
     }
@@ -160,8 +177,20 @@ providers:
                 "providers.0.name: /p has no executable \"erc-credential-provider\"; did you mean \"ecr-credential-provider\"? (line 4, column 9)"
             ]
         );
-        let report = check(GOOD, "/p", &[]).unwrap_err();
+        let report = check(GOOD, "/p", &Programs::default()).unwrap_err();
         assert!(report.mistakes[0].message.ends_with("that folder has none"));
+    }
+
+    #[test]
+    fn a_link_out_of_the_kubelets_container_is_named_as_one() {
+        let text = GOOD.replace("name: ecr-credential-provider", "name: acr");
+        assert_eq!(
+            checked(&text),
+            [
+                "providers.0.name: /p/acr is a link to a file that the kubelet's container does not have, expected the program itself \
+                 (line 4, column 9)"
+            ]
+        );
     }
 
     #[test]

@@ -146,6 +146,19 @@ pub const MOUNTS: &[Mount] = &[
     Mount::file("/etc/nfsmount.conf").optional(),
 ];
 
+/// Whether the container has the file of the host at this path, at the same path.
+#[must_use]
+pub fn has_of_host(path: &str) -> bool {
+    MOUNTS.iter().any(|mount| match mount.source {
+        Source::Folder(folder) => {
+            let below = path.strip_prefix(folder);
+            mount.target == folder && below.is_some_and(|rest| rest.starts_with('/'))
+        }
+        Source::File(file) => mount.target == file && path == file,
+        Source::New(..) => false,
+    })
+}
+
 /// Links of the container's image into what is mounted: (link, target). [`crate::paths::VAR_LINKS`] are links there as
 /// they are on the host, so that a path means the same on both sides.
 pub const LINKS: &[(&str, &str)] = &[
@@ -326,6 +339,24 @@ mod tests {
                 .iter()
                 .any(|mount| path.starts_with(&format!("{}/", mount.target)));
             assert!(seen, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_container_has_files_of_the_host_where_their_folder_is_mounted() {
+        for (path, has) in [
+            ("/usr/libexec/kubernetes/credential-providers/login", true),
+            ("/var/usrlocal/bin/login", true),
+            ("/usr/lib/os-release", true),
+            ("/usr/bin/login", false),
+            ("/usr/libexec/kubernetes-login", false),
+            ("/usr/lib/os-release.d", false),
+            // At other paths inside, or not at all.
+            ("/etc/login", false),
+            ("/host/etc/login", false),
+            ("/tmp/login", false),
+        ] {
+            assert_eq!(has_of_host(path), has, "{path}");
         }
     }
 

@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use cluster::credential_providers;
-use image::kubelet::{CREDENTIAL_PROVIDER_PROGRAMS, CREDENTIAL_PROVIDERS};
+use cluster::credential_providers::{self, Programs};
+use image::kubelet::{CREDENTIAL_PROVIDER_PROGRAMS, CREDENTIAL_PROVIDERS, has_of_host};
 use linux::atomic_file;
 use linux::world::World;
 
@@ -50,7 +50,7 @@ pub(crate) fn check(world: &World) -> Result<()> {
         return Ok(());
     };
     let text = String::from_utf8(text).with_context(about)?;
-    let programs = programs(&world.in_initrd(CREDENTIAL_PROVIDER_PROGRAMS));
+    let programs = programs(world);
     let Err(report) = credential_providers::check(&text, CREDENTIAL_PROVIDER_PROGRAMS, &programs)
     else {
         return Ok(());
@@ -59,23 +59,45 @@ pub(crate) fn check(world: &World) -> Result<()> {
     bail!("{CREDENTIAL_PROVIDERS} is refused: {}", lines.join("; "))
 }
 
-/// The names of the executable files in a folder, sorted.
-fn programs(folder: &Path) -> Vec<String> {
+/// The executable files in the folder of the plugins, sorted by name.
+fn programs(world: &World) -> Programs {
+    let folder = world.in_initrd(CREDENTIAL_PROVIDER_PROGRAMS);
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let executable = |path: &Path| {
         fs::metadata(path)
             .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     };
-    let mut names: Vec<String> = entries
-        .filter(|entry| executable(&entry.path()))
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
-    names.sort();
-    names
+    let mut programs = Programs::default();
+    for path in entries.map(|entry| entry.path()) {
+        if let Some(name) = path.file_name()
+            && executable(&path)
+        {
+            let list = match is_in_container(world, &path) {
+                true => &mut programs.present,
+                false => &mut programs.outside,
+            };
+            list.push(name.to_string_lossy().into_owned());
+        }
+    }
+    programs.present.sort();
+    programs.outside.sort();
+    programs
+}
+
+/// Whether the kubelet's container has the file to which this path of the node leads.
+fn is_in_container(world: &World, path: &Path) -> bool {
+    let canonical = |path: &Path| fs::canonicalize(path).ok();
+    let found = canonical(path).zip(canonical(&world.initrd));
+    found.is_some_and(|(found, root)| {
+        let below = found.strip_prefix(root).ok().and_then(Path::to_str);
+        below.is_some_and(|below| has_of_host(&format!("/{below}")))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
     use linux::world::Clock;
 
     use super::*;
@@ -138,5 +160,29 @@ providers:
         );
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         check(&world).unwrap();
+    }
+
+    #[test]
+    fn a_link_to_a_program_that_the_kubelets_container_does_not_have_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        put(&world.in_initrd(CREDENTIAL_PROVIDERS), TEXT);
+        let programs = world.in_initrd(CREDENTIAL_PROVIDER_PROGRAMS);
+        fs::create_dir_all(&programs).unwrap();
+        for (file, target, fits) in [
+            ("/usr/bin/login", "../../../bin/login", false),
+            ("/usr/libexec/kubernetes/login", "../login", true),
+        ] {
+            let file = world.in_initrd(file);
+            put(&file, "#!/bin/sh\n");
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+            let link = programs.join("registry-login");
+            symlink(target, &link).unwrap();
+            let error = check(&world).err().map(|error| error.to_string());
+            let words = "registry-login is a link to a file that the kubelet's container";
+            let refused = error.as_ref().is_some_and(|error| error.contains(words));
+            assert_eq!((error.is_none(), refused), (fits, !fits), "{error:?}");
+            fs::remove_file(link).unwrap();
+        }
     }
 }

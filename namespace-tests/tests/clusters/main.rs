@@ -6,6 +6,7 @@ mod balancer;
 mod cloud;
 mod containerd;
 mod control_plane;
+mod credentials;
 mod dual_stack;
 mod etcd_loss;
 mod expired;
@@ -72,6 +73,7 @@ const LONG: &[Test] = tests![
     metrics_server::says_what_nodes_and_pods_use_until_the_object_has_it_no_more,
     cloud::amazons_controller_knows_each_nodes_machine,
     update::another_image_and_the_earlier_one_again_have_their_own_container_images,
+    credentials::a_provider_gives_the_registrys_password_and_no_log_has_it,
 ];
 
 fn main() -> ExitCode {
@@ -80,6 +82,7 @@ fn main() -> ExitCode {
         Some(("provider", _)) => provider::RECIPE,
         Some(("metrics_server", _)) => metrics_server::RECIPE,
         Some(("cloud", _)) => cloud::RECIPE,
+        Some(("credentials", _)) => credentials::RECIPE,
         _ => RECIPE,
     };
     runner::main(recipe, TESTS, LONG)

@@ -3,9 +3,9 @@
 
 use std::fs;
 
-use cluster::credential_providers;
+use cluster::credential_providers::{self, Programs};
 use cluster::report::Position;
-use image::kubelet::{CREDENTIAL_PROVIDER_PROGRAMS, CREDENTIAL_PROVIDERS};
+use image::kubelet::{CREDENTIAL_PROVIDER_PROGRAMS, CREDENTIAL_PROVIDERS, has_of_host};
 
 use super::found::Found;
 use crate::layer::Kind;
@@ -71,22 +71,28 @@ fn bytes(text: &str, at: Position) -> std::ops::Range<usize> {
     before + inside..before + line.len()
 }
 
-/// The names of the executable files in the folder of the plugins, links followed.
-fn programs(found: &Found) -> Vec<String> {
-    let is_program = |name: &&str| {
-        let path = format!("{CREDENTIAL_PROVIDER_PROGRAMS}/{name}");
-        let path = resolve(&found.tree, &path, true);
-        let program = path.ok().and_then(|path| found.tree.get(&path));
-        program.is_some_and(|entry| {
-            matches!(entry.kind, Kind::File(_) | Kind::HardLink(_)) && entry.mode & 0o111 != 0
-        })
-    };
+/// The executable files in the folder of the plugins, links followed.
+fn programs(found: &Found) -> Programs {
+    let mut programs = Programs::default();
     let names = found.below_folder(CREDENTIAL_PROVIDER_PROGRAMS);
-    names
-        .filter(|name| !name.contains('/'))
-        .filter(is_program)
-        .map(str::to_owned)
-        .collect()
+    for name in names.filter(|name| !name.contains('/')) {
+        let path = format!("{CREDENTIAL_PROVIDER_PROGRAMS}/{name}");
+        let Ok(path) = resolve(&found.tree, &path, true) else {
+            continue;
+        };
+        let is_program = found.tree.get(&path).is_some_and(|entry| {
+            matches!(entry.kind, Kind::File(_) | Kind::HardLink(_)) && entry.mode & 0o111 != 0
+        });
+        if !is_program {
+            continue;
+        }
+        let list = match has_of_host(&path) {
+            true => &mut programs.present,
+            false => &mut programs.outside,
+        };
+        list.push(name.to_owned());
+    }
+    programs
 }
 
 #[cfg(test)]
@@ -124,8 +130,8 @@ providers:
         let good = [
             vec![Entry::file(program("registry-login"), 0o755, "x")],
             vec![
-                Entry::file("/usr/bin/registry-login", 0o755, "x"),
-                Entry::symlink(program("registry-login"), "/usr/bin/registry-login"),
+                Entry::file("/usr/libexec/kubernetes/login", 0o755, "x"),
+                Entry::symlink(program("registry-login"), "../login"),
             ],
         ];
         for programs in good {
@@ -156,6 +162,17 @@ providers:
                     assert!(report.contains(expected), "{expected}\n{report}");
                 }
             }
+        }
+        let outside = vec![
+            Entry::file("/usr/bin/registry-login", 0o755, "x"),
+            Entry::symlink(program("registry-login"), "/usr/bin/registry-login"),
+        ];
+        let report_outside = report(&content, outside);
+        for expected in [
+            "a link to a file that the kubelet's container does not have",
+            "/a.toml:12:9\n",
+        ] {
+            assert!(report_outside.contains(expected), "{report_outside}");
         }
         let link = report("link = '/nowhere'\n", Vec::new());
         assert!(link.contains("is not a text of the recipe"), "{link}");
