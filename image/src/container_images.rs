@@ -52,11 +52,3 @@ pub fn folder(chain_id: &str) -> String {
     let short = hex.get(..16).unwrap_or(hex);
     format!("{CONTAINER_IMAGES}/{short}")
 }
-
-/// The file below containerd's data that says which images it knows. It is stored with that data, so that both are lost
-/// together.
-#[must_use]
-pub fn mark(key: &str) -> String {
-    let short = key.get(..16).unwrap_or(key);
-    format!("/var/lib/containerd/slipway-images-{short}")
-}

@@ -5,7 +5,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use image::container_images::{INDEX, mark};
 use image::paths::{CLUSTER, ETC_UPPER, ETC_WORK, ETCD, FACTORY, HOSTNAME};
 
 use crate::image_root::ImageRoot;
@@ -125,21 +124,6 @@ impl Disks {
             fs::create_dir_all(parent).with_context(|| format!("making {}", parent.display()))?;
         }
         fs::write(&file, text).with_context(|| format!("writing {}", file.display()))
-    }
-
-    /// Whether the image brings container images that `/var` does not know yet.
-    ///
-    /// # Errors
-    /// If their index cannot be read.
-    pub(crate) fn wants_images(&self, image: &ImageRoot) -> Result<bool> {
-        let index = image.tree.join(INDEX.trim_start_matches('/'));
-        if !index.exists() {
-            return Ok(false);
-        }
-        let list: serde_json::Value = serde_json::from_slice(&fs::read(&index)?)
-            .with_context(|| format!("reading {}", index.display()))?;
-        let key = list["key"].as_str();
-        Ok(key.is_some_and(|key| !self.below_var(&mark(key)).exists()))
     }
 
     /// The newest log of each container of a pod.

@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use image::container_images::IMAGES_COMMAND;
+use image::container_images::{IMAGES_COMMAND, INDEX};
 use image::kubelet::ADMIN_KUBECONFIG;
 use image::paths::{ETC_UPPER, ETC_WORK, NODE_PROGRAM, RUN_CLUSTER, RUN_METADATA};
 
@@ -221,7 +221,8 @@ impl Node {
     }
 
     fn services(&mut self) -> Result<()> {
-        if self.disks.wants_images(&self.image)? {
+        let index = INDEX.trim_start_matches('/');
+        if self.image.tree.join(index).exists() {
             self.run(&format!("{NODE_PROGRAM} {IMAGES_COMMAND}"))?;
         }
         self.serve(units::containerd());

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use data_encoding::HEXLOWER;
-use image::container_images::{ContainerImage, ContainerImages, INDEX, mark};
+use image::container_images::{ContainerImage, ContainerImages, INDEX};
 use linux::atomic_file;
 use linux::world::World;
 use serde::Deserialize;
@@ -19,7 +19,12 @@ use crate::containerd::{Containerd, Content};
 /// containerd's data.
 const CONTAINERD: &str = "/var/lib/containerd";
 
-/// Writes the images of the root into containerd's data, in place of those of an earlier root, and marks that it did.
+/// What roots of an earlier Slipway leave beside containerd's data, before their key: they take the images of that root for known as long
+/// as it is there, whatever containerd has.
+const MARK: &str = "slipway-images-";
+
+/// Writes the images of the root into containerd's data, in place of those of an earlier root, and what is missing or different of them
+/// now. Nothing is written where all is as it should be.
 pub(crate) fn run(world: &World) -> Result<()> {
     let index = world.in_initrd(INDEX);
     let text = atomic_file::read(&index)?.with_context(|| format!("{INDEX} is missing"))?;
@@ -28,25 +33,50 @@ pub(crate) fn run(world: &World) -> Result<()> {
     let root = world.in_initrd(CONTAINERD);
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let mut containerd = Containerd::open(&root, now)?;
-    // First: a node that is cut off below and boots the earlier root next, which has its mark, would stay with this one's images.
-    forget_marks(&root)?;
-    containerd.forget_ours();
+    let contents: Vec<Contents> = list.images.iter().map(Contents::of).collect();
+    let names = contents.iter().flat_map(Contents::names).collect();
+    containerd.forget_ours_but(&names);
     let folders: BTreeSet<&str> = list.images.iter().map(|image| &*image.folder).collect();
     let gone = containerd.give_up_snapshots(&folders);
-    for image in &list.images {
-        let name = image.names.first().map_or("", String::as_str);
-        add(&mut containerd, image, &list.key).with_context(|| format!("the image {name}"))?;
+    for contents in &contents {
+        let name = contents.image.names.first().map_or("", String::as_str);
+        add(&mut containerd, contents, &list.key).with_context(|| format!("the image {name}"))?;
     }
+    let number = list.images.len();
+    if !containerd.is_changed() {
+        tracing::info!("containerd knows the {number} images of the root");
+        return Ok(());
+    }
+    // Before anything else: an earlier Slipway's root that boots next would stay with this one's images.
+    forget_marks(&root)?;
     containerd.write()?;
     tracing::info!(
-        "containerd knows {} images of the root; {gone} snapshots of earlier roots are given up",
-        list.images.len()
+        "containerd is told of {number} images of the root; {gone} snapshots of earlier roots are given up"
     );
-    Ok(atomic_file::write(
-        &world.in_initrd(&mark(&list.key)),
-        b"",
-        0o600,
-    )?)
+    Ok(())
+}
+
+/// An image and what containerd has of it.
+struct Contents<'a> {
+    image: &'a ContainerImage,
+    manifest: Content<'a>,
+    config: Content<'a>,
+}
+
+impl<'a> Contents<'a> {
+    fn of(image: &'a ContainerImage) -> Self {
+        Self {
+            manifest: content(&image.manifest),
+            config: content(&image.config),
+            image,
+        }
+    }
+
+    /// Its names, and that by its config, by which the kubelet knows it.
+    fn names(&self) -> impl Iterator<Item = String> {
+        let names = self.image.names.iter().chain([&self.config.digest]);
+        names.cloned()
+    }
 }
 
 /// The parts of a manifest that are needed here.
@@ -62,9 +92,13 @@ struct Config {
     digest: String,
 }
 
-fn add(containerd: &mut Containerd, image: &ContainerImage, key: &str) -> Result<()> {
+fn add(containerd: &mut Containerd, contents: &Contents, key: &str) -> Result<()> {
+    let Contents {
+        image,
+        manifest,
+        config,
+    } = contents;
     let read: Manifest = serde_json::from_str(&image.manifest).context("reading its manifest")?;
-    let (manifest, config) = (content(&image.manifest), content(&image.config));
     ensure!(
         read.config.digest == config.digest,
         "its manifest names the config {}, the list has {}",
@@ -77,14 +111,14 @@ fn add(containerd: &mut Containerd, image: &ContainerImage, key: &str) -> Result
         "containerd.io/gc.ref.snapshot.overlayfs",
         image.chain_id.as_str(),
     );
-    containerd.add_content(&config, &[snapshot])?;
+    containerd.add_content(config, &[snapshot])?;
     let refers = (
         "containerd.io/gc.ref.content.config",
         config.digest.as_str(),
     );
-    containerd.add_content(&manifest, &[refers])?;
-    for name in image.names.iter().chain([&config.digest]) {
-        containerd.add_image(name, &manifest, &read.media_type, key);
+    containerd.add_content(manifest, &[refers])?;
+    for name in contents.names() {
+        containerd.add_image(&name, manifest, &read.media_type, key);
     }
     Ok(())
 }
@@ -99,15 +133,12 @@ fn content(text: &str) -> Content<'_> {
 
 /// Removes the marks of all roots.
 fn forget_marks(root: &Path) -> Result<()> {
-    let prefix = mark("");
-    let prefix = Path::new(&prefix).file_name().unwrap_or_default();
-    let prefix = prefix.to_string_lossy();
     let entries = match fs::read_dir(root) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         entries => entries.with_context(|| format!("reading {}", root.display()))?,
     };
     for entry in entries.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&*prefix) {
+        if entry.file_name().to_string_lossy().starts_with(MARK) {
             atomic_file::remove(&entry.path())?;
         }
     }
@@ -220,7 +251,6 @@ mod tests {
         assert_eq!(id, Some(&[1][..]));
         let link = root.join("io.containerd.snapshotter.v1.overlayfs/snapshots/1/fs");
         assert_eq!(fs::read_link(link).unwrap(), Path::new(&image.folder));
-        assert!(world.in_initrd(&mark("0123456789abcdef")).exists());
     }
 
     #[test]
@@ -258,8 +288,6 @@ mod tests {
                 "slipway.local/new:baked"
             ]
         );
-        assert!(!second.in_initrd(&mark("1111111111111111")).exists());
-        assert!(second.in_initrd(&mark("2222222222222222")).exists());
         let meta = data(&second, META);
         let snapshots = meta
             .bucket("v1")
@@ -273,9 +301,120 @@ mod tests {
             .value("name")
             .unwrap();
         assert!(new.starts_with(b"k8s.io/41/"), "{new:?}");
-        // The same again changes nothing but times.
+        let before = files(&second);
         run(&second).unwrap();
-        assert_eq!(names(&second).len(), 6);
+        assert_eq!(files(&second), before);
+    }
+
+    /// containerd's two files: number of the inode, and content.
+    fn files(world: &World) -> [(u64, Vec<u8>); 2] {
+        use std::os::unix::fs::MetadataExt as _;
+        [META, BACKEND].map(|name| {
+            let path = world.in_initrd(CONTAINERD).join(name);
+            (fs::metadata(&path).unwrap().ino(), fs::read(&path).unwrap())
+        })
+    }
+
+    /// What became of an image after its first boot, and is to be as the root has it at the next one.
+    #[test]
+    fn an_image_that_was_removed_or_replaced_is_the_roots_again_at_the_next_boot() {
+        type Change = fn(&Path, &mut Bucket, &ContainerImage);
+        fn k8s<'a>(meta: &'a mut Bucket, what: &str) -> &'a mut Bucket {
+            meta.at(&["v1", "k8s.io", what])
+        }
+        fn blob(root: &Path, text: &str) -> std::path::PathBuf {
+            let digest = content(text).digest;
+            root.join("io.containerd.content.v1.content/blobs/sha256")
+                .join(digest.trim_start_matches("sha256:"))
+        }
+        const FILES: &str = "io.containerd.snapshotter.v1.overlayfs/snapshots/1";
+        let changes: [(&str, Change); 7] = [
+            ("removed, as by crictl rmi", |root, meta, image| {
+                k8s(meta, "images").items.clear();
+                k8s(meta, "content").at(&["blob"]).items.clear();
+                k8s(meta, "snapshots").at(&["overlayfs"]).items.clear();
+                for text in [&image.manifest, &image.config] {
+                    fs::remove_file(blob(root, text)).unwrap();
+                }
+                fs::remove_dir_all(root.join(FILES)).unwrap();
+            }),
+            ("one name is gone", |_, meta, image| {
+                let name = image.names[1].as_bytes();
+                k8s(meta, "images").items.remove(name).unwrap();
+            }),
+            ("pulled by the same name", |_, meta, image| {
+                let entry = k8s(meta, "images").at(&[&image.names[0]]);
+                entry.items.remove(b"labels".as_slice());
+                entry.at(&["target"]).put("digest", "sha256:0");
+            }),
+            ("its config is another one", |root, _, image| {
+                let file = blob(root, &image.config);
+                fs::remove_file(&file).unwrap();
+                fs::write(file, "{}").unwrap();
+            }),
+            ("its manifest lost what it refers to", |_, meta, image| {
+                let digest = content(&image.manifest).digest;
+                let blobs = k8s(meta, "content").at(&["blob", &digest]);
+                blobs.items.remove(b"labels".as_slice()).unwrap();
+            }),
+            ("its files are elsewhere", |root, _, _| {
+                let link = root.join(FILES).join("fs");
+                fs::remove_file(&link).unwrap();
+                std::os::unix::fs::symlink("/var/tmp", link).unwrap();
+            }),
+            ("its files are nowhere", |root, _, _| {
+                fs::remove_dir_all(root.join(FILES)).unwrap();
+            }),
+        ];
+        for (what, change) in changes {
+            let folder = tempfile::tempdir().unwrap();
+            let image = image("etcd", 'a');
+            let world = world(folder.path(), "1111111111111111", vec![image.clone()]);
+            run(&world).unwrap();
+            let root = world.in_initrd(CONTAINERD);
+            let mut meta = data(&world, META);
+            change(&root, &mut meta, &image);
+            fs::write(root.join(META), bolt::write(&meta)).unwrap();
+            run(&world).unwrap();
+            let again = files(&world);
+            // It is whole, and so the next boot writes nothing.
+            let mut meta = data(&world, META);
+            let config = content(CONFIG).digest;
+            let all = [&*config, &*image.names[0], &*image.names[1]];
+            assert_eq!(names(&world), all, "{what}");
+            for name in names(&world) {
+                let target = k8s(&mut meta, "images").at(&[&name, "target"]);
+                let manifest = content(&image.manifest).digest;
+                assert_eq!(target.value("digest"), Some(manifest.as_bytes()), "{what}");
+            }
+            let all = k8s(&mut meta, "content").at(&["blob"]).clone();
+            for text in [&image.manifest, &image.config] {
+                assert_eq!(
+                    fs::read_to_string(blob(&root, text)).unwrap(),
+                    *text,
+                    "{what}"
+                );
+                let entry = all.bucket(&content(text).digest).unwrap();
+                assert!(entry.bucket("labels").is_some(), "{what}");
+            }
+            let key = image.chain_id.as_str();
+            let snapshot = k8s(&mut meta, "snapshots").at(&["overlayfs"]).bucket(key);
+            let backend = data(&world, BACKEND);
+            let entries = backend.bucket("v1").and_then(|v1| v1.bucket("snapshots"));
+            let name = snapshot.unwrap().value("name").unwrap();
+            let entry = entries.unwrap().bucket(std::str::from_utf8(name).unwrap());
+            let [id] = entry.unwrap().value("id").unwrap() else {
+                panic!("{what}: {entry:?}");
+            };
+            let link = root.join(FILES).with_file_name(id.to_string()).join("fs");
+            assert_eq!(
+                fs::read_link(link).unwrap(),
+                Path::new(&image.folder),
+                "{what}"
+            );
+            run(&world).unwrap();
+            assert_eq!(files(&world), again, "{what}");
+        }
     }
 
     /// The snapshots that containerd knows, by their names.
@@ -350,26 +489,25 @@ mod tests {
         assert_eq!(fs::read_link(link).unwrap(), Path::new(&old.folder));
     }
 
+    /// An earlier Slipway's root says by a mark that containerd knows its images, which is true no more.
     #[test]
-    fn a_boot_that_was_cut_off_leaves_no_earlier_root_marked() {
+    fn another_root_leaves_no_mark_of_an_earlier_slipway() {
         let folder = tempfile::tempdir().unwrap();
-        let root = |key: &str, name: &str| world(folder.path(), key, vec![image(name, 'a')]);
-        let first = root("1111111111111111", "etcd");
-        run(&first).unwrap();
-        let second = root("2222222222222222", "new");
-        let temporary = second.in_initrd(CONTAINERD).join(META);
+        let world = world(folder.path(), "2222222222222222", vec![image("new", 'a')]);
+        let mark = world
+            .in_initrd(CONTAINERD)
+            .join("slipway-images-1111111111111111");
+        fs::create_dir_all(mark.parent().unwrap()).unwrap();
+        fs::write(&mark, "").unwrap();
+        let temporary = world.in_initrd(CONTAINERD).join(META);
         let temporary = temporary.with_file_name(".meta.db.new");
         // In place of the temporary file: the second of the two files cannot be written.
-        fs::create_dir(&temporary).unwrap();
-        run(&second).unwrap_err();
-        for key in ["1111111111111111", "2222222222222222"] {
-            assert!(!second.in_initrd(&mark(key)).exists(), "{key}");
-        }
+        fs::create_dir_all(&temporary).unwrap();
+        run(&world).unwrap_err();
+        assert!(!mark.exists());
         fs::remove_dir(&temporary).unwrap();
-        let first = root("1111111111111111", "etcd");
-        run(&first).unwrap();
-        assert!(first.in_initrd(&mark("1111111111111111")).exists());
-        assert!(names(&first).contains(&"slipway.local/etcd:1".to_owned()));
+        run(&world).unwrap();
+        assert!(names(&world).contains(&"slipway.local/new:1".to_owned()));
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub(crate) struct Containerd {
     root: PathBuf,
     metadata: Bucket,
     snapshots: Bucket,
+    /// Both as they were read.
+    found: (Bucket, Bucket),
     /// Time of all that is written, as Go writes it.
     now: [u8; 15],
 }
@@ -61,9 +63,11 @@ impl Containerd {
                 Err(error) => Err(error).with_context(|| path.display().to_string()),
             }
         };
+        let found = (read(METADATA)?, read(SNAPSHOTS)?);
         let mut this = Self {
-            metadata: read(METADATA)?,
-            snapshots: read(SNAPSHOTS)?,
+            metadata: found.0.clone(),
+            snapshots: found.1.clone(),
+            found,
             root: root.to_owned(),
             now: go_time(now),
         };
@@ -81,12 +85,15 @@ impl Containerd {
         Ok(this)
     }
 
-    /// Forgets the images that an earlier image of the node brought. containerd removes what then belongs to nothing.
-    pub(crate) fn forget_ours(&mut self) {
+    /// Forgets the images that an earlier image of the node brought, but those with one of these `names`. containerd removes what then
+    /// belongs to nothing.
+    pub(crate) fn forget_ours_but(&mut self, names: &BTreeSet<String>) {
         let images = self.metadata.at(&["v1", NAMESPACE, "images"]);
-        images.items.retain(|_, item| {
-            !matches!(item, bolt::Item::Bucket(image)
-                if image.bucket("labels").is_some_and(|labels| labels.value(OURS).is_some()))
+        let stays = |name: &[u8]| std::str::from_utf8(name).is_ok_and(|name| names.contains(name));
+        images.items.retain(|name, item| {
+            let is_ours = matches!(item, bolt::Item::Bucket(image)
+                if image.bucket("labels").is_some_and(|labels| labels.value(OURS).is_some()));
+            !is_ours || stays(name)
         });
     }
 
@@ -102,8 +109,7 @@ impl Containerd {
         let v1 = self.snapshots.bucket("v1");
         let all = v1.and_then(|v1| v1.bucket("snapshots"));
         let linked = |snapshot: &Bucket| -> Option<PathBuf> {
-            let backend = std::str::from_utf8(snapshot.value("name")?).ok()?;
-            let id = unsigned(all?.bucket(backend)?.value("id")?);
+            let id = id(all?, snapshot)?;
             fs::read_link(place.join(id.to_string()).join("fs")).ok()
         };
         let is_there = |folder: &Path| folder.to_str().is_some_and(|path| folders.contains(path));
@@ -151,21 +157,23 @@ impl Containerd {
         make_folder(&folder, 0o755)?;
         let name = content.digest.trim_start_matches("sha256:");
         let file = folder.join(name);
-        atomic_file::write(&file, content.bytes, 0o444)
-            .with_context(|| file.display().to_string())?;
-        let blob = self
-            .metadata
-            .at(&["v1", NAMESPACE, "content", "blob", &content.digest]);
-        times(blob, self.now);
+        let about = || file.display().to_string();
+        if atomic_file::read(&file).with_context(about)?.as_deref() != Some(content.bytes) {
+            atomic_file::write(&file, content.bytes, 0o444).with_context(about)?;
+        }
+        let all = self.metadata.at(&["v1", NAMESPACE, "content", "blob"]);
+        // containerd and its clients have labels of their own there.
+        let mut blob = all.bucket(&content.digest).cloned().unwrap_or_default();
         blob.put("size", varint(i64::try_from(content.bytes.len())?));
         for (key, value) in labels {
             blob.at(&["labels"]).put(key, *value);
         }
+        put(all, &content.digest, blob, self.now);
         Ok(())
     }
 
-    /// Adds a committed snapshot without a parent, named `chain_id`, whose files are the folder `files` of the root. A
-    /// snapshot of that name that containerd unpacked itself is kept: its files are the same.
+    /// Adds a committed snapshot without a parent, named `chain_id`, whose files are the folder `files` of the root. One that is there
+    /// leads to that folder again if it does not. A snapshot of that name that containerd unpacked itself is kept: its files are the same.
     ///
     /// # Errors
     /// If its folder cannot be made.
@@ -173,16 +181,22 @@ impl Containerd {
         let known = self
             .metadata
             .at(&["v1", NAMESPACE, "snapshots", SNAPSHOTTER]);
-        if known.bucket(chain_id).is_some() {
-            return Ok(());
+        let place = self.root.join(SNAPSHOT_FOLDERS);
+        let all = self.snapshots.at(&["v1", "snapshots"]);
+        if let Some(id) = known.bucket(chain_id).and_then(|found| id(all, found)) {
+            let there = place.join(id.to_string()).join("fs");
+            let found = fs::read_link(&there);
+            return match found {
+                Ok(found) if found == Path::new(files) => Ok(()),
+                Err(_) if there.is_dir() => Ok(()),
+                _ => link(&place, id, files),
+            };
         }
         known.sequence += 1;
         let backend = format!("{NAMESPACE}/{}/{chain_id}", known.sequence);
         let snapshot = known.at(&[chain_id]);
         times(snapshot, self.now);
         snapshot.put("name", backend.as_str());
-        self.snapshots.at(&["v1", "parents"]);
-        let all = self.snapshots.at(&["v1", "snapshots"]);
         // A boot that was cut off between the two files may have left it.
         let id = match all.bucket(&backend).and_then(|it| it.value("id")) {
             Some(id) => unsigned(id),
@@ -198,7 +212,8 @@ impl Containerd {
         // The files are the root's, not the disk's: they use a link.
         entry.put("inodes", varint(1));
         entry.put("size", varint(0));
-        link(&self.root.join(SNAPSHOT_FOLDERS), id, files)
+        self.snapshots.at(&["v1", "parents"]);
+        link(&place, id, files)
     }
 
     /// Adds or replaces an image: a name of a manifest.
@@ -209,10 +224,7 @@ impl Containerd {
         media_type: &str,
         key: &str,
     ) {
-        let images = self.metadata.at(&["v1", NAMESPACE, "images"]);
-        images.items.remove(name.as_bytes());
-        let image = images.at(&[name]);
-        times(image, self.now);
+        let mut image = Bucket::default();
         let labels = image.at(&["labels"]);
         // By these the kubelet's part of containerd sees it as known, and the kubelet never removes it.
         labels.put("io.cri-containerd.image", "managed");
@@ -223,6 +235,13 @@ impl Containerd {
         target.put("mediatype", media_type);
         let size = i64::try_from(manifest.bytes.len()).unwrap_or(i64::MAX);
         target.put("size", varint(size));
+        let images = self.metadata.at(&["v1", NAMESPACE, "images"]);
+        put(images, name, image, self.now);
+    }
+
+    /// Whether the files are to be other ones than those that were read.
+    pub(crate) fn is_changed(&self) -> bool {
+        (&self.metadata, &self.snapshots) != (&self.found.0, &self.found.1)
     }
 
     /// Writes both files: first what the other one refers to.
@@ -266,6 +285,29 @@ fn make_folder(path: &Path, mode: u32) -> Result<()> {
         .mode(mode)
         .create(path)
         .with_context(|| format!("making {}", path.display()))
+}
+
+/// The number of a snapshot's folder: clients' entry has the name of one of the snapshotter's, of which `all` are given.
+fn id(all: &Bucket, snapshot: &Bucket) -> Option<u64> {
+    let name = std::str::from_utf8(snapshot.value("name")?).ok()?;
+    Some(unsigned(all.bucket(name)?.value("id")?))
+}
+
+/// Puts an entry with the time of now in place of the one of that name, unless that differs in its times alone.
+fn put(bucket: &mut Bucket, name: &str, mut wanted: Bucket, now: [u8; 15]) {
+    if let Some(found) = bucket.bucket(name) {
+        for time in ["createdat", "updatedat"] {
+            if let Some(value) = found.value(time) {
+                wanted.put(time, value);
+            }
+        }
+        if *found == wanted {
+            return;
+        }
+    }
+    times(&mut wanted, now);
+    let name = name.as_bytes().to_vec();
+    bucket.items.insert(name, bolt::Item::Bucket(wanted));
 }
 
 fn times(bucket: &mut Bucket, now: [u8; 15]) {
@@ -333,7 +375,7 @@ mod tests {
                 assert_eq!(fs::read(&file).unwrap(), before);
                 continue;
             };
-            opened.forget_ours();
+            opened.forget_ours_but(&BTreeSet::new());
             opened.write().unwrap();
             let after = bolt::read(&fs::read(&file).unwrap()).unwrap();
             let v1 = after.bucket("v1").unwrap();

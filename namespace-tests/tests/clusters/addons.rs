@@ -1,6 +1,7 @@
 //! Addons with a kind of their own, a Job, and one that needs another, on two control planes.
 
 use anyhow::{Result, ensure};
+use image::paths::KUBELET_ROOTFS;
 use namespace_tests::lab::Lab;
 use namespace_tests::node::Node;
 
@@ -29,7 +30,7 @@ spec:
         imagePullPolicy: Never
         command: [/usr/bin/bash, -c, "sleep 2; echo {word}"]
         volumeMounts: [{{ name: usr, mountPath: /usr, readOnly: true }}]
-      volumes: [{{ name: usr, hostPath: {{ path: /usr/lib/slipway/kubelet/rootfs/usr }} }}]
+      volumes: [{{ name: usr, hostPath: {{ path: {KUBELET_ROOTFS}/usr }} }}]
 ---
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

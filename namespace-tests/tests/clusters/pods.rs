@@ -2,6 +2,7 @@
 
 use anyhow::{Result, ensure};
 use image::kubelet::ADMIN_KUBECONFIG;
+use image::paths::KUBELET_ROOTFS;
 use namespace_tests::node::Node;
 
 use crate::control_plane::PODS;
@@ -24,7 +25,7 @@ spec:
     readinessProbe: {{ tcpSocket: {{ port: 8080 }}, periodSeconds: 1 }}
     volumeMounts: [{{ name: usr, mountPath: /usr, readOnly: true }}]
   volumes:
-  - {{ name: usr, hostPath: {{ path: /usr/lib/slipway/kubelet/rootfs/usr }} }}
+  - {{ name: usr, hostPath: {{ path: {KUBELET_ROOTFS}/usr }} }}
 "
     )
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use image::container_images::{ContainerImages, INDEX};
+use image::paths::KUBELET_ROOTFS;
 use namespace_tests::image_root::ImageRoot;
 use namespace_tests::lab::Lab;
 use namespace_tests::node::Node;
@@ -102,11 +103,16 @@ blob=/var/lib/containerd/io.containerd.content.v1.content/blobs/sha256/${digest#
 ls $blob
 ctr -n k8s.io images rm --sync $(echo \"$all\" | awk -v digest=$digest '$3 == digest { print $1 }')
 [ ! -e $blob ]";
+/// Removes an image of the root and all of its names, as `crictl rmi` does, and gives the name of another one to what was imported.
+const TAKE: &str = "all=$(ctr -n k8s.io images ls)
+digest=$(echo \"$all\" | awk '$1 == \"slipway.local/tools:2\" { print $3 }')
+ctr -n k8s.io images rm --sync $(echo \"$all\" | awk -v digest=$digest '$3 == digest { print $1 }')
+ctr -n k8s.io images tag --force registry.example/more:1 registry.example/words:1";
 /// Where a node finds what it imports.
 const ARCHIVE: &str = "/var/tmp/image.tar";
 
 /// At each boot containerd and the kubelet list the images of the root that runs, all whole, and what was imported, and nothing of the
-/// other root. Pods whose image is there run, the others wait for it; nothing leads to a folder that the root does not have, and garbage
+/// other root; one that was removed on the node is among them at the next boot. Pods whose image is there run, the others wait for it; nothing leads to a folder that the root does not have, and garbage
 /// collections take nothing of the root.
 pub(crate) fn another_image_and_the_earlier_one_again_have_their_own_container_images(
     lab: &mut Lab,
@@ -163,6 +169,18 @@ pub(crate) fn another_image_and_the_earlier_one_again_have_their_own_container_i
         runs(&node, pod)?;
     }
     waits(&node, &OLD)?;
+    lists(&node, &second, &[&COPY, &MORE])?;
+    node.kubectl("delete pod new")?;
+    node.run(TAKE)?;
+    ensure!(
+        lists(&node, &second, &[&COPY, &MORE]).is_err(),
+        "no image of the root is gone"
+    );
+    boot(lab, &mut node, &second).context("with the same image")?;
+    apply(&node, &NEW)?;
+    for pod in [&STAYS, &NEW, &WORDS, &COPY, &MORE] {
+        runs(&node, pod)?;
+    }
     lists(&node, &second, &[&COPY, &MORE])?;
     ensure!(identity == self::identity(&node)?, "it is another cluster");
     Ok(())
@@ -239,7 +257,7 @@ spec:
     command: [/usr/bin/bash, -c, 'cat {file}; exec sleep infinity']
     volumeMounts: [{{ name: usr, mountPath: /usr, readOnly: true }}]
   volumes:
-  - {{ name: usr, hostPath: {{ path: /usr/lib/slipway/kubelet/rootfs/usr }} }}"
+  - {{ name: usr, hostPath: {{ path: {KUBELET_ROOTFS}/usr }} }}"
     );
     let script = format!("{KUBECTL} apply -f - <<'END'\n{text}\nEND");
     node.wait_for("the default account", &script, PODS)?;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use image::container_images::{
-    ContainerImage as Listed, ContainerImages, IMAGES_COMMAND, IMAGES_UNIT, INDEX, folder, mark,
+    ContainerImage as Listed, ContainerImages, IMAGES_COMMAND, IMAGES_UNIT, INDEX, folder,
 };
 use image::kubelet::{ETCD_IMAGE, PAUSE_IMAGE};
 use image::paths::{CONTAINER_IMAGES, NODE_PROGRAM};
@@ -133,7 +133,7 @@ pub(super) fn bake(
 /// The images' files with their list, and the unit that tells containerd of them.
 fn layer(mut entries: Vec<Entry>, mut list: ContainerImages, key: Key) -> Result<Layer> {
     key.as_str().clone_into(&mut list.key);
-    let unit = unit(&list.key);
+    let unit = unit();
     entries.push(Entry::file(INDEX, 0o644, serde_json::to_vec(&list)?));
     let path = format!("/usr/lib/systemd/system/{IMAGES_UNIT}");
     entries.push(Entry::file(path, 0o644, unit.as_str()));
@@ -292,10 +292,9 @@ fn parents(path: &str) -> Vec<Entry> {
         .collect()
 }
 
-/// The unit. What it did is marked with containerd's data, after that is on the disk.
-fn unit(key: &str) -> String {
+/// The unit.
+fn unit() -> String {
     include_str!("slipway-images.service")
-        .replace("@MARK@", &mark(key))
         .replace("@PROGRAM@", NODE_PROGRAM)
         .replace("@COMMAND@", IMAGES_COMMAND)
 }
@@ -388,11 +387,10 @@ mod tests {
     }
 
     #[test]
-    fn the_unit_is_whole_and_does_nothing_twice() {
-        let unit = unit("0123456789abcdef0123");
+    fn the_unit_is_whole_and_runs_at_each_boot() {
+        let unit = unit();
         // `@system-service` is systemd's own word.
         assert_eq!(unit.matches('@').count(), 1, "{unit}");
-        let mark = "ConditionPathExists=!/var/lib/containerd/slipway-images-0123456789abcdef\n";
-        assert!(unit.contains(mark), "{unit}");
+        assert!(!unit.contains("Condition"), "{unit}");
     }
 }
