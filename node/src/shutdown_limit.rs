@@ -132,6 +132,11 @@ mod tests {
             .args(["--default-signal=HUP", "sleep", "60"])
             .spawn()
             .unwrap();
+        // Until then it ignores the signal as its parent may.
+        let name = format!("/proc/{}/comm", logind.id());
+        while fs::read_to_string(&name).unwrap() != "sleep\n" {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
         let list = world.sys.join(GROUP).join(LOGIN_UNIT).join("cgroup.procs");
         put(&list, &format!("{}\n", logind.id()));
         put(&world.in_initrd(JOINED_CONFIG), "shutdownGracePeriod: 2m\n");
