@@ -1,5 +1,8 @@
 //! Formats of files and of texts, as functions of their content alone.
 
+// Floor: the kind of a file
+pub mod kind;
+
 // Floor: sparse files
 pub mod sparse;
 

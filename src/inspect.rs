@@ -23,6 +23,7 @@ use sha2::{Digest, Sha256};
 
 use crate::artifact;
 use crate::format::gpt::{Table, sector_size};
+use crate::format::kind::{HEAD, kind};
 use crate::format::{cpio, fat, uki};
 use crate::publish::sbom::{self, Component};
 use crate::steps::disk;
@@ -134,7 +135,7 @@ pub fn inspect(path: &Path) -> Result<Report> {
         return disk_report(&mut file, "raw disk").with_context(naming);
     }
     file.seek(SeekFrom::Start(0)).with_context(naming)?;
-    let mut head = vec![0; 1024];
+    let mut head = vec![0; HEAD];
     let read = file.read(&mut head).with_context(naming)?;
     head.truncate(read);
     file.seek(SeekFrom::Start(0)).with_context(naming)?;
@@ -157,9 +158,9 @@ pub fn inspect(path: &Path) -> Result<Report> {
         return Ok(report);
     }
     bail!(
-        "{}: expected a raw or qcow2 disk with a GUID partition table, a UKI, or an output folder; found a file that begins with {:02x?}",
+        "{}: expected a raw or qcow2 disk with a GUID partition table, a UKI, or an output folder; found {}",
         path.display(),
-        head.get(..8).unwrap_or(&head)
+        kind(&head)
     )
 }
 

@@ -370,6 +370,12 @@ fn a_new_recipe_is_checked_and_overwrites_nothing() {
     let (code, said) = run(&["check", "mine.toml"]);
     assert!(code == Some(0) && said.contains("slipway:node"), "{said}");
     let file = folder.path().join("mine.toml");
+    // Others may read it as they may any file that is written here.
+    let other = folder.path().join("other");
+    std::fs::write(&other, "").unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode();
+    assert_eq!(mode(&file), mode(&other));
+    std::fs::remove_file(other).unwrap();
     std::fs::write(&file, "extends = \"slipway:gce\"\n").unwrap();
     let (code, said) = run(&["new", "mine"]);
     assert!(code == Some(1) && said.contains("exists"), "{said}");
@@ -381,6 +387,34 @@ fn a_new_recipe_is_checked_and_overwrites_nothing() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
     let (code, said) = run(&["new", "x", "--from", "nod"]);
     assert!(code == Some(2) && said.contains("'node'"), "{said}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("a.toml"), "extends = \"slipway:node\"\n").unwrap();
+    for words in [
+        &["manual"][..],
+        &["completions", "bash"],
+        &["schema"],
+        &["release", "list"],
+        &["--json", "check"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(env!("CARGO_BIN_EXE_slipway"))
+            .args(words)
+            .current_dir(folder.path())
+            .stdout(writer)
+            .output()
+            .unwrap();
+        let said = stderr(&output);
+        assert_eq!(
+            (output.status.code(), said.as_str()),
+            (Some(0), ""),
+            "{words:?}"
+        );
+    }
 }
 
 #[test]

@@ -525,13 +525,14 @@ pub(crate) enum CacheCommand {
     },
 }
 
-/// Prints a result.
+/// Prints a result. A reader that has seen enough, as `head`, is no error.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     use anyhow::Context as _;
     let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .context("writing to stdout")
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("writing to stdout"),
+    }
 }
 
 /// Prints a result as JSON.

@@ -5,6 +5,8 @@
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::kind::{HEAD, kind};
+
 /// The parts of a UKI, in their order in the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
@@ -126,8 +128,8 @@ impl Pe {
     fn read(bytes: &[u8]) -> Result<Self> {
         ensure!(
             bytes.get(..2) == Some(b"MZ"),
-            "expected the letters MZ at the start of a PE program, found {:02x?}",
-            bytes.get(..2).unwrap_or_default()
+            "expected a PE program, found {}",
+            kind(bytes.get(..HEAD).unwrap_or(bytes))
         );
         let signature = usize::try_from(u32_at(bytes, 0x3c)?)?;
         ensure!(

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::debian::deb822::Reader;
+use crate::format::kind::kind;
 
 /// The first bytes of every `ar` archive.
 const MAGIC: &[u8; 8] = b"!<arch>\n";
@@ -82,7 +83,8 @@ fn seek(file: &mut File, name: &str) -> Result<(String, u64)> {
     file.read_exact(&mut magic)?;
     ensure!(
         &magic == MAGIC,
-        "no ar archive: it begins with {magic:02x?}"
+        "expected an ar archive, found {}",
+        kind(&magic)
     );
     let mut header = [0; HEADER];
     loop {
@@ -222,7 +224,10 @@ pub(crate) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.deb");
         for (bytes, word) in [
-            (&b"hello, world"[..], "no ar archive"),
+            (
+                &b"hello, world"[..],
+                "expected an ar archive, found text: \"hello, w\"",
+            ),
             (MAGIC, "looking for the member"),
         ] {
             std::fs::write(&path, bytes).unwrap();

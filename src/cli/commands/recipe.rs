@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -101,7 +102,11 @@ pub(crate) fn new(args: &NewArgs, output: Output) -> Result<ExitCode> {
     fs::write(&tried, &text).with_context(|| format!("writing {}", tried.display()))?;
     recipe::load(&tried)?;
     let about = || format!("writing {}", path.display());
-    let mut file = tempfile::NamedTempFile::new_in(".").with_context(about)?;
+    // As other programs' files: of the temporary ones' rights nobody else could read it.
+    let mut file = tempfile::Builder::new()
+        .permissions(fs::Permissions::from_mode(0o666))
+        .tempfile_in(".")
+        .with_context(about)?;
     file.write_all(text.as_bytes()).with_context(about)?;
     file.as_file().sync_all().with_context(about)?;
     file.persist_noclobber(&path).with_context(about)?;

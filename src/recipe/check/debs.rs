@@ -12,6 +12,7 @@ use super::Check;
 use super::names::Rule;
 use crate::debian::files::SCHEME;
 use crate::format::digest;
+use crate::format::kind::{HEAD, kind};
 use crate::recipe::mistakes::Mistake;
 use crate::recipe::tree::Node;
 
@@ -84,10 +85,13 @@ fn name_in(url: &str) -> &str {
 
 /// SHA-256 of a file that begins as a package does.
 fn read(path: &Path) -> Result<String> {
-    let mut first = [0; MAGIC.len()];
-    let mut file = File::open(path)?;
-    let read = file.read_exact(&mut first);
-    ensure!(read.is_ok() && first == MAGIC, "it is not a Debian package");
+    let mut head = Vec::new();
+    File::open(path)?.take(HEAD as u64).read_to_end(&mut head)?;
+    ensure!(
+        head.starts_with(MAGIC),
+        "it is not a Debian package but {}",
+        kind(&head)
+    );
     digest::sha256(path)
 }
 
