@@ -36,7 +36,7 @@ pub(crate) fn kubelet(
         &["clusterDomain"],
         cluster.networking.dns_domain.as_str(),
     );
-    let authority = format!("{}/ca.crt", cluster.certificates_dir);
+    let authority = cluster.certificate("ca.crt");
     set(
         &mut config,
         &["authentication", "x509", "clientCAFile"],

@@ -109,6 +109,7 @@ pub(crate) fn complete(
         report,
     );
     sound(reported, report)?;
+    default::addons(&mut cluster, &init.skip_phases);
     let uploaded = uploaded(&cluster);
     let cluster: Cluster = typed(cluster, report)?;
     validate::validate(&init, &cluster, kubeadm.release, report);
@@ -186,7 +187,11 @@ impl Config {
     pub fn control_plane_url(&self) -> String {
         match self.cluster.control_plane_endpoint.as_str() {
             "" => self.init.local_api_endpoint.url(),
-            endpoint => format!("https://{endpoint}"),
+            endpoint => match address::host_and_port(endpoint) {
+                // Without brackets that the host does not need.
+                Ok((host, port)) => format!("https://{}", address::join(host, port)),
+                Err(_) => format!("https://{endpoint}"),
+            },
         }
     }
 

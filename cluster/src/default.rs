@@ -115,6 +115,9 @@ pub(crate) fn cluster(
     if let Some(etcd) = object(cluster, "etcd") {
         self::etcd(etcd, kubeadm);
     }
+    for component in ["apiServer", "controllerManager", "scheduler"] {
+        object(cluster, component).map(variables);
+    }
     let server = object(cluster, "apiServer");
     let names = server.and_then(|server| server.get_mut("certSANs"));
     for name in names.and_then(Value::as_array_mut).into_iter().flatten() {
@@ -124,12 +127,24 @@ pub(crate) fn cluster(
     endpoint(cluster, port, report);
 }
 
+/// An addon whose phase is left out is off in the configuration that the cluster keeps, so that no upgrade installs it.
+pub(crate) fn addons(cluster: &mut Map<String, Value>, skipped: &[String]) {
+    for (field, phase) in [("dns", "addon/coredns"), ("proxy", "addon/kube-proxy")] {
+        let skips = skipped.iter().any(|name| name == phase || name == "addon");
+        let addon = object(cluster, field).filter(|_| skips);
+        if let Some(addon) = addon {
+            addon.insert("disabled".to_owned(), true.into());
+        }
+    }
+}
+
 fn etcd(etcd: &mut Map<String, Value>, kubeadm: &Kubeadm) {
     if etcd.is_empty() {
         etcd.insert("local".to_owned(), json!({}));
     }
     if let Some(local) = object(etcd, "local") {
         set(local, "dataDir", "/var/lib/etcd");
+        variables(local);
     }
     let Some(external) = object(etcd, "external") else {
         return;
@@ -138,6 +153,17 @@ fn etcd(etcd: &mut Map<String, Value>, kubeadm: &Kubeadm) {
     let some = endpoints.as_array().is_some_and(|all| !all.is_empty());
     if some && kubeadm.release.http_endpoints {
         set(external, "httpEndpoints", endpoints);
+    }
+}
+
+/// A field of the pod from which a variable is taken is one of version v1, if no other is named.
+fn variables(component: &mut Map<String, Value>) {
+    let all = component.get_mut("extraEnvs").and_then(Value::as_array_mut);
+    for variable in all.into_iter().flatten() {
+        let field = variable.pointer_mut("/valueFrom/fieldRef");
+        if let Some(field) = field.and_then(Value::as_object_mut) {
+            set(field, "apiVersion", "v1");
+        }
     }
 }
 
@@ -162,11 +188,11 @@ fn kubernetes_version(cluster: &mut Map<String, Value>, kubeadm: &Kubeadm, repor
         .get(FIELD)
         .and_then(Value::as_str)
         .unwrap_or_default();
-    let label = text.is_empty() || text.starts_with("stable") || text.starts_with("latest");
-    let version = if label {
+    let released = text.strip_prefix("release/").unwrap_or(text);
+    let version = if text.is_empty() || is_label(released) {
         Some(kubeadm.version.clone())
     } else {
-        Version::parse(text)
+        Version::parse(released)
     };
     let Some(version) = version else {
         report.refuse(
@@ -187,6 +213,27 @@ fn kubernetes_version(cluster: &mut Map<String, Value>, kubeadm: &Kubeadm, repor
         report.refuse(FIELD, message);
     }
     cluster.insert(FIELD.to_owned(), version.to_string().into());
+}
+
+/// Whether this names the newest version of a kind: `stable` or `latest`, perhaps with the version that it is of (`stable-1.36`).
+fn is_label(text: &str) -> bool {
+    let (kind, version) = match text.split_once('-') {
+        Some((kind, version)) => (kind, Some(version)),
+        None => (text, None),
+    };
+    // A digit that is not zero, or two digits of which the first is none.
+    let number = |text: &str| {
+        let digits = text.bytes().all(|digit| digit.is_ascii_digit());
+        digits && (1..3).contains(&text.len()) && !text.starts_with('0')
+    };
+    let version = version.is_none_or(|version| {
+        let (major, minor) = match version.split_once('.') {
+            Some((major, minor)) => (major, Some(minor)),
+            None => (version, None),
+        };
+        major.len() == 1 && number(major) && minor.is_none_or(number)
+    });
+    matches!(kind, "stable" | "latest") && version
 }
 
 fn object<'a>(map: &'a mut Map<String, Value>, name: &str) -> Option<&'a mut Map<String, Value>> {

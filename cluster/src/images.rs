@@ -38,13 +38,13 @@ pub(crate) fn etcd(config: &Config) -> String {
 /// CoreDNS's image.
 pub(crate) fn coredns(config: &Config) -> String {
     let dns = &config.cluster.dns;
-    let repository = match (
-        dns.image_repository.as_str(),
-        config.cluster.image_repository.as_str(),
-    ) {
-        ("", OFFICIAL) => "registry.k8s.io/coredns",
-        ("", repository) => repository,
-        (repository, _) => repository,
+    let repository = match dns.image_repository.as_str() {
+        "" => config.cluster.image_repository.as_str(),
+        repository => repository,
+    };
+    let repository = match repository {
+        OFFICIAL => "registry.k8s.io/coredns",
+        repository => repository,
     };
     let tag = if dns.image_tag.is_empty() {
         config.kubeadm.release.coredns

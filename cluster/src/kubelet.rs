@@ -145,6 +145,10 @@ fn quoted(text: &str) -> String {
         '\t' => "\\t".to_owned(),
         '\r' => "\\r".to_owned(),
         c if c.is_control() && c.is_ascii() => format!("\\x{:02x}", u32::from(c)),
+        // Signs that nobody sees: controls, and spaces that are not ASCII's.
+        c if c.is_control() || (c.is_whitespace() && c != ' ') => {
+            format!("\\u{:04x}", u32::from(c))
+        }
         c => c.to_string(),
     };
     format!("\"{}\"", text.chars().map(escape).collect::<String>())

@@ -22,6 +22,7 @@
 pub mod address;
 pub mod duration;
 pub mod host;
+mod quantity;
 pub mod report;
 mod wording;
 

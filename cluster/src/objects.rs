@@ -98,7 +98,7 @@ pub struct Marks {
 #[must_use]
 pub fn marks(config: &Config) -> Marks {
     let node = &config.init.node_registration;
-    let annotated = !config.gate("NodeLocalCRISocket");
+    let annotated = marks_socket(config);
     Marks {
         labels: [
             "node-role.kubernetes.io/control-plane",
@@ -186,10 +186,15 @@ fn kubelet_config(config: &Config) -> Vec<Object> {
         "kubelet-config",
         &groups,
     ));
-    if !config.gate("NodeLocalCRISocket") {
+    if marks_socket(config) {
         objects.push(marked_node(config));
     }
     objects
+}
+
+/// Whether the container runtime's socket is an annotation of the node.
+fn marks_socket(config: &Config) -> bool {
+    config.kubeadm.release.marks_socket && !config.gate("NodeLocalCRISocket")
 }
 
 /// The node, as kubeadm's dry run shows one that it changes: without the change.

@@ -94,6 +94,8 @@ pub struct Release {
     pub flexvolume: bool,
     /// The organisation of the API server's client certificate for kubelets. Without one it is authorised by a binding.
     pub kubelet_client: Option<&'static str>,
+    /// Whether the container runtime's socket is an annotation of the node, if `NodeLocalCRISocket` is off.
+    pub marks_socket: bool,
     /// Whether the node of a dry run has the annotation of the container runtime's socket.
     pub annotates_socket: bool,
     /// Whether probes name a port of their container. Before that they have its number, and the container no port for them.
@@ -119,6 +121,7 @@ pub const RELEASES: [Release; 3] = [
         gates: &[
             ("ControlPlaneKubeletLocalMode", true),
             ("NodeLocalCRISocket", true),
+            ("PublicKeysECDSA", false),
             ("RootlessControlPlane", false),
             ("WaitForAllControlPlaneComponents", true),
         ],
@@ -126,6 +129,7 @@ pub const RELEASES: [Release; 3] = [
         http_endpoints: false,
         flexvolume: true,
         kubelet_client: Some("kubeadm:cluster-admins"),
+        marks_socket: true,
         annotates_socket: true,
         named_probes: true,
         writes_empty: false,
@@ -139,12 +143,14 @@ pub const RELEASES: [Release; 3] = [
         gates: &[
             ("ControlPlaneKubeletLocalMode", true),
             ("NodeLocalCRISocket", true),
+            ("PublicKeysECDSA", false),
             ("RootlessControlPlane", false),
         ],
         algorithms: &ALGORITHMS,
         http_endpoints: true,
         flexvolume: true,
         kubelet_client: Some("kubeadm:cluster-admins"),
+        marks_socket: true,
         annotates_socket: false,
         named_probes: true,
         writes_empty: false,
@@ -157,12 +163,14 @@ pub const RELEASES: [Release; 3] = [
         pause: None,
         gates: &[
             ("NodeLocalCRISocket", true),
+            ("PublicKeysECDSA", false),
             ("RootlessControlPlane", false),
         ],
         algorithms: &ALGORITHMS,
         http_endpoints: true,
         flexvolume: false,
         kubelet_client: None,
+        marks_socket: false,
         annotates_socket: false,
         named_probes: true,
         writes_empty: false,

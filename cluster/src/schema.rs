@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 
 use crate::discovery::{TOKEN_FORM, Token};
 use crate::duration::Duration;
+use crate::quantity;
 use crate::report::Report;
 use crate::wording::{either, nearest};
 use crate::yaml::{Content, Node};
@@ -25,7 +26,7 @@ pub(crate) enum Kind {
     Nanoseconds,
     /// An amount (`64Ki`), as text or as a number.
     Quantity,
-    /// A bootstrap token, or empty text.
+    /// A bootstrap token; one that is not given is to be made.
     Token,
     /// Anything, as it is.
     Any,
@@ -152,6 +153,12 @@ impl Decoder<'_> {
         let given = node.filter(|node| node.content != Content::Null);
         let value = match given {
             Some(node) => Some(self.value(&field.kind, node, &path)),
+            // Go's type of a duration reads null as empty text, unless a pointer stands for nothing.
+            None if matches!((field.kind, node), (Kind::Duration, Some(_)))
+                && matches!(field.written, Written::Always | Written::Nonzero) =>
+            {
+                node.map(|node| self.value(&field.kind, node, &path))
+            }
             None if matches!(field.written, Written::Given | Written::Nullable) => None,
             None => Some(self.zero(&field.kind, &path)),
         };
@@ -239,9 +246,9 @@ fn scalar(kind: &Kind, content: &Content) -> Result<Value, String> {
         (Kind::Float, Content::Int(_)) => Ok(content.value()),
         (Kind::Duration | Kind::Nanoseconds, Content::Text(text)) => duration(text),
         (Kind::Nanoseconds, Content::Int(_)) => int(i64::MIN, i64::MAX, content),
-        (Kind::Quantity, Content::Text(text)) if is_quantity(text) => Ok(text.as_str().into()),
-        (Kind::Quantity, Content::Int(int)) => Ok(int.to_string().into()),
-        (Kind::Token, Content::Text(text)) if text.is_empty() || Token::parse(text).is_some() => {
+        (Kind::Quantity, Content::Text(text)) => amount(kind, text, content),
+        (Kind::Quantity, Content::Int(int)) => amount(kind, &int.to_string(), content),
+        (Kind::Token, Content::Text(text)) if Token::parse(text).is_some() => {
             Ok(text.as_str().into())
         }
         (Kind::Token, Content::Text(_)) => Err(TOKEN_FORM.to_owned()),
@@ -282,22 +289,10 @@ fn int(least: i64, most: i64, content: &Content) -> Result<Value, String> {
     }
 }
 
-/// Whether this is an amount: a number with an SI or a binary suffix, or an exponent.
-fn is_quantity(text: &str) -> bool {
-    let number = text.strip_prefix(['+', '-']).unwrap_or(text);
-    let end = number
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(number.len());
-    let (number, suffix) = number.split_at(end);
-    let exponent = suffix.strip_prefix(['e', 'E']).is_some_and(|digits| {
-        let digits = digits.strip_prefix(['+', '-']).unwrap_or(digits);
-        !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit())
-    });
-    let suffixes = [
-        "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei",
-    ];
-    let digits = number.bytes().any(|digit| digit.is_ascii_digit());
-    digits && number.matches('.').count() <= 1 && (exponent || suffixes.contains(&suffix))
+/// An amount in the form in which Kubernetes writes it: a number with an SI or a binary suffix, or an exponent.
+fn amount(kind: &Kind, text: &str, content: &Content) -> Result<Value, String> {
+    let amount = quantity::canonical(text).map(Value::from);
+    amount.ok_or_else(|| wrong_type(kind, content))
 }
 
 fn wrong_type(kind: &Kind, content: &Content) -> String {

@@ -251,6 +251,24 @@ pub struct Proxy {
     pub disabled: bool,
 }
 
+impl Cluster {
+    /// The path of a file below the folder of certificates, without empty parts, `.` and `..`, as Go joins paths. The folder itself is
+    /// mounted as it is written.
+    pub(crate) fn certificate(&self, name: &str) -> String {
+        let mut parts = Vec::new();
+        for part in self.certificates_dir.split('/').chain(name.split('/')) {
+            match part {
+                "" | "." => {}
+                ".." => {
+                    parts.pop();
+                }
+                part => parts.push(part),
+            }
+        }
+        format!("/{}", parts.join("/"))
+    }
+}
+
 impl Endpoint {
     /// `HOST:PORT`.
     #[must_use]

@@ -12,8 +12,10 @@ use crate::types::{Arg, Cluster, Init};
 /// Checks both kinds.
 pub(crate) fn validate(init: &Init, cluster: &Cluster, release: &Release, report: &mut Report) {
     node::check(init, report);
+    cluster::dns(cluster, report);
     network::check(cluster, report);
     cluster::check(cluster, release, report);
+    node::bring_up(init, report);
 }
 
 fn arguments(arguments: &[Arg], field: &str, report: &mut Report) {

@@ -14,6 +14,9 @@ const CASES: &[u8] = include_bytes!("kubeadm/cases.jsonl.xz");
 /// Those of versions that no cluster object may have.
 const OLDER: &[u8] = include_bytes!("kubeadm/older.jsonl.xz");
 
+/// Those of wide combinations of fields, and the smallest ones of what these have shown.
+const WIDER: &[u8] = include_bytes!("kubeadm/wider.jsonl.xz");
+
 fn cases() -> Vec<Value> {
     let read = |packed: &[u8]| {
         let mut text = String::new();
@@ -21,7 +24,7 @@ fn cases() -> Vec<Value> {
         reader.read_to_string(&mut text).unwrap();
         text
     };
-    let texts = [CASES, OLDER].map(read).concat();
+    let texts = [CASES, OLDER, WIDER].map(read).concat();
     texts
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -97,7 +100,7 @@ fn shown(text: Option<&String>) -> &str {
 #[test]
 fn what_is_rendered_is_kubeadms() {
     let cases = cases();
-    assert_eq!(cases.len(), 226);
+    assert_eq!(cases.len(), 358);
     let mut wrong = 0;
     for case in &cases {
         let differences = differences(case);
@@ -110,7 +113,7 @@ fn what_is_rendered_is_kubeadms() {
                 .for_each(|difference| println!("{difference}"));
         }
     }
-    assert_eq!(wrong, 0, "of 226 cases differ");
+    assert_eq!(wrong, 0, "of 358 cases differ");
 }
 
 /// The comparison itself finds a difference in each part.

@@ -2,6 +2,7 @@
 //! plane belonged to the API server.
 
 use super::Documents;
+use crate::duration::Duration;
 use crate::report::{Position, Report};
 use crate::yaml::{Content, Node};
 
@@ -27,17 +28,20 @@ const NEWER: [(&str, &[&str]); 9] = [
     ("networking", &[]),
 ];
 
+/// How long the control plane may take to start, if the configuration says nothing.
+const CONTROL_PLANE: Duration = Duration(240_000_000_000);
+
 /// `InitConfiguration`.
 pub(super) fn init(mut node: Node, report: &mut Report) -> Node {
     without_newer(&mut node, report);
-    arguments(&mut node, "nodeRegistration", "kubeletExtraArgs");
+    arguments(&mut node, "nodeRegistration", "kubeletExtraArgs", report);
     node
 }
 
 /// `JoinConfiguration`, whose limit of the discovery belonged to the discovery.
 pub(super) fn join(mut node: Node, report: &mut Report) -> Node {
     without_newer(&mut node, report);
-    arguments(&mut node, "nodeRegistration", "kubeletExtraArgs");
+    arguments(&mut node, "nodeRegistration", "kubeletExtraArgs", report);
     let timeout = take(find(&mut node, "discovery"), "timeout");
     if let (Some(timeout), Content::Map(entries)) = (timeout, &mut node.content) {
         let at = timeout.at;
@@ -60,7 +64,7 @@ fn take(node: Option<&mut Node>, name: &str) -> Option<Node> {
 pub(super) fn cluster(mut node: Node, report: &mut Report) -> Node {
     without_newer(&mut node, report);
     for path in ["apiServer", "controllerManager", "scheduler", "etcd.local"] {
-        arguments(&mut node, path, "extraArgs");
+        arguments(&mut node, path, "extraArgs", report);
     }
     node
 }
@@ -83,18 +87,26 @@ fn without_newer(node: &mut Node, report: &mut Report) {
     }
 }
 
-/// Makes a mapping of arguments a list, in the order of their names.
-fn arguments(node: &mut Node, path: &str, name: &str) {
+/// Makes a mapping of arguments a list, in the order of their names. A list of them is of v1beta4 alone.
+fn arguments(node: &mut Node, path: &str, name: &str, report: &mut Report) {
     let Some(Content::Map(entries)) = find(node, path).map(|node| &mut node.content) else {
         return;
     };
     let Some((_, list)) = entries.iter_mut().find(|(key, _)| key == name) else {
         return;
     };
-    if let Content::Map(arguments) = &mut list.content {
-        arguments.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let arguments = std::mem::take(arguments);
-        list.content = Content::List(arguments.into_iter().map(argument).collect());
+    match &mut list.content {
+        Content::Map(arguments) => {
+            arguments.sort_by(|(a, _), (b, _)| a.cmp(b));
+            let arguments = std::mem::take(arguments);
+            list.content = Content::List(arguments.into_iter().map(argument).collect());
+        }
+        Content::Null => {}
+        _ => {
+            let message = "expected a mapping of names and values in v1beta3; lists are of v1beta4";
+            report.refuse_at(&format!("{path}.{name}"), list.at, message);
+            list.content = Content::Null;
+        }
     }
 }
 
@@ -123,11 +135,14 @@ fn find<'a>(node: &'a mut Node, path: &str) -> Option<&'a mut Node> {
         })
 }
 
-/// Moves `apiServer.timeoutForControlPlane` of the cluster to the timeouts of the bootstrap.
+/// Moves `apiServer.timeoutForControlPlane` of a cluster of v1beta3 to the timeouts of the bootstrap, where it replaces one that is there.
+/// Zero and the default decide nothing. v1beta4 does not know the field: it stays, and is ignored as any unknown one.
 pub(super) fn move_timeout(documents: &mut Documents) {
     let cluster = documents.cluster.as_mut();
-    let server = cluster.and_then(|cluster| find(cluster, "apiServer"));
-    let Some(timeout) = take(server, "timeoutForControlPlane") else {
+    let server = cluster
+        .filter(|cluster| is_v1beta3(cluster))
+        .and_then(|cluster| find(cluster, "apiServer"));
+    let Some(timeout) = take(server, "timeoutForControlPlane").filter(decides) else {
         return;
     };
     let at = timeout.at;
@@ -136,8 +151,30 @@ pub(super) fn move_timeout(documents: &mut Documents) {
         content: Content::Map(entries),
     };
     let init = documents.init.get_or_insert_with(|| map(at, Vec::new()));
+    let name = "controlPlaneComponentHealthCheck";
+    let mut timeouts = match take(Some(&mut *init), "timeouts") {
+        Some(timeouts) if timeouts.content != Content::Null => timeouts,
+        _ => map(at, Vec::new()),
+    };
+    take(Some(&mut timeouts), name);
+    if let Content::Map(entries) = &mut timeouts.content {
+        entries.push((name.to_owned(), timeout));
+    }
     if let Content::Map(entries) = &mut init.content {
-        let timeout = ("controlPlaneComponentHealthCheck".to_owned(), timeout);
-        entries.push(("timeouts".to_owned(), map(at, vec![timeout])));
+        entries.push(("timeouts".to_owned(), timeouts));
+    }
+}
+
+fn is_v1beta3(node: &Node) -> bool {
+    node.get("apiVersion").and_then(Node::text) == Some("kubeadm.k8s.io/v1beta3")
+}
+
+/// Whether a timeout of the control plane is another one than the default, or is wrong and to be refused.
+fn decides(timeout: &Node) -> bool {
+    let default = [Some(Duration(0)), Some(CONTROL_PLANE)];
+    match &timeout.content {
+        Content::Null => false,
+        Content::Text(text) => !default.contains(&Duration::parse(text)),
+        _ => true,
     }
 }

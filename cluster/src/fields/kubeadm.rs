@@ -118,8 +118,41 @@ const ARGS: Kind = Kind::List(&Kind::Object(&[
 const ENVS: Kind = Kind::List(&Kind::Object(&[
     Field::always("name", Kind::Text),
     Field::nonzero("value", Kind::Text),
-    Field::given("valueFrom", Kind::Any),
+    Field::given("valueFrom", Kind::Object(SOURCE)),
 ]));
+
+/// Where an environment variable's value is taken from: `EnvVarSource` of the core group.
+const SOURCE: &[Field] = &[
+    Field::given("fieldRef", Kind::Object(POD_FIELD)),
+    Field::given("resourceFieldRef", Kind::Object(RESOURCE_FIELD)),
+    Field::given("configMapKeyRef", Kind::Object(KEY)),
+    Field::given("secretKeyRef", Kind::Object(KEY)),
+    Field::given("fileKeyRef", Kind::Object(FILE_KEY)).since(34),
+];
+
+const POD_FIELD: &[Field] = &[
+    Field::nonzero("apiVersion", Kind::Text),
+    Field::always("fieldPath", Kind::Text),
+];
+
+const RESOURCE_FIELD: &[Field] = &[
+    Field::nonzero("containerName", Kind::Text),
+    Field::always("resource", Kind::Text),
+    Field::always("divisor", Kind::Quantity),
+];
+
+const KEY: &[Field] = &[
+    Field::nonzero("name", Kind::Text),
+    Field::always("key", Kind::Text),
+    Field::given("optional", Kind::Bool),
+];
+
+const FILE_KEY: &[Field] = &[
+    Field::always("volumeName", Kind::Text),
+    Field::always("path", Kind::Text),
+    Field::always("key", Kind::Text),
+    Field::given("optional", Kind::Bool),
+];
 
 const VOLUMES: Kind = Kind::List(&Kind::Object(&[
     Field::always("name", Kind::Text),

@@ -169,6 +169,11 @@ pub(crate) const KUBELET: &[Field] = &[
     Field::given("enableDebugFlagsHandler", Kind::Bool),
     Field::given("seccompDefault", Kind::Bool),
     Field::given("memoryThrottlingFactor", Kind::Float),
+    Field::nonzero(
+        "memoryReservationPolicy",
+        Kind::OneOf(&["None", "TieredReservation"]),
+    )
+    .since(36),
     Field::nonzero("registerWithTaints", Kind::List(&Kind::Object(TAINT))),
     Field::given("registerNode", Kind::Bool),
     Field::given("tracing", Kind::Object(TRACING)),

@@ -154,7 +154,7 @@ fn of_fields(fields: &[Field], path: &str, document: &str) -> Value {
     json!({"type": "object", "properties": properties, "additionalProperties": false})
 }
 
-/// What a field of a document holds. Empty text stands for the default of a word or a token.
+/// What a field of a document holds. Empty text stands for the default of a word.
 fn of_kind(kind: &Kind, path: &str, document: &str) -> Value {
     match kind {
         Kind::Text => json!({"type": "string"}),
@@ -177,7 +177,7 @@ fn of_kind(kind: &Kind, path: &str, document: &str) -> Value {
         Kind::Duration => json!({"type": "string", "pattern": DURATION}),
         Kind::Nanoseconds => json!({"type": ["string", "integer"], "pattern": DURATION}),
         Kind::Quantity => json!({"type": ["string", "integer"], "pattern": QUANTITY}),
-        Kind::Token => json!({"type": "string", "pattern": format!("^$|{TOKEN}")}),
+        Kind::Token => json!({"type": "string", "pattern": TOKEN}),
         Kind::Any => json!({}),
         Kind::List(kind) => json!({"type": "array", "items": of_kind(kind, path, document)}),
         Kind::Map(kind) => {

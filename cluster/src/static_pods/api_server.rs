@@ -74,7 +74,7 @@ pub(super) fn pod(config: &Config, host: &Host) -> Pod {
 fn own(config: &Config) -> Vec<Arg> {
     let endpoint = &config.init.local_api_endpoint;
     let networking = &config.cluster.networking;
-    let file = |name: &str| format!("{}/{name}", config.cluster.certificates_dir);
+    let file = |name: &str| config.cluster.certificate(name);
     let issuer = format!("https://kubernetes.default.svc.{}", networking.dns_domain);
     vec![
         arg("advertise-address", &endpoint.advertise_address),
@@ -110,7 +110,7 @@ fn own(config: &Config) -> Vec<Arg> {
 
 /// Where etcd is, and with which certificates.
 fn etcd(config: &Config) -> Vec<Arg> {
-    let file = |name: &str| format!("{}/{name}", config.cluster.certificates_dir);
+    let file = |name: &str| config.cluster.certificate(name);
     let Some(external) = &config.cluster.etcd.external else {
         let local = address::join(config.init.local_api_endpoint.loopback(), 2379);
         let extra = config

@@ -40,7 +40,7 @@ pub(super) fn pod(config: &Config, host: &Host) -> Pod {
 }
 
 fn own(config: &Config) -> Vec<Arg> {
-    let file = |name: &str| format!("{}/{name}", config.cluster.certificates_dir);
+    let file = |name: &str| config.cluster.certificate(name);
     let mut arguments = vec![
         arg("authentication-kubeconfig", KUBECONFIG),
         arg("authorization-kubeconfig", KUBECONFIG),

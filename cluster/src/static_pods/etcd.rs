@@ -62,7 +62,7 @@ fn url(config: &Config, port: u16) -> String {
 }
 
 fn own(config: &Config, local: &LocalEtcd) -> Vec<Arg> {
-    let file = |name: &str| format!("{}/etcd/{name}", config.cluster.certificates_dir);
+    let file = |name: &str| config.cluster.certificate(&format!("etcd/{name}"));
     let loopback = config.init.local_api_endpoint.loopback();
     let name = &config.init.node_registration.name;
     let (clients, peers) = (url(config, CLIENTS), url(config, PEERS));
@@ -124,18 +124,12 @@ fn checks(config: &Config) -> [Arg; 2] {
     }
 }
 
-/// Where the probes ask: at the first URL of metrics.
+/// Where the probes ask: at the first URL of metrics, with its host as it is written, also where it stands for all addresses.
 fn target(config: &Config, local: &LocalEtcd) -> (Target, i64) {
     let loopback = config.init.local_api_endpoint.loopback();
     let urls = argument(&local.extra_args, "listen-metrics-urls").unwrap_or_default();
     let url = urls.split(',').next().and_then(parsed);
     let (scheme, host, port) = url.unwrap_or(("HTTP", loopback.to_owned(), METRICS.into()));
-    let everywhere = matches!(host.as_str(), "0.0.0.0" | "::");
-    let host = if everywhere {
-        loopback.to_owned()
-    } else {
-        host
-    };
     (Target { host, scheme }, port)
 }
 

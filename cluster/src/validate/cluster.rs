@@ -6,10 +6,14 @@ use crate::report::Report;
 use crate::types::{Cluster, Etcd, ExternalEtcd, LocalEtcd};
 use crate::wording::either;
 
-pub(super) fn check(cluster: &Cluster, release: &Release, report: &mut Report) {
+/// The rules of `dns`, which come before those of `networking`.
+pub(super) fn dns(cluster: &Cluster, report: &mut Report) {
     if !cluster.dns.image_repository.is_empty() {
         repository(&cluster.dns.image_repository, "dns.imageRepository", report);
     }
+}
+
+pub(super) fn check(cluster: &Cluster, release: &Release, report: &mut Report) {
     names(&cluster.api_server.cert_sans, "apiServer.certSANs", report);
     arguments(
         &cluster.api_server.extra_args,
@@ -25,7 +29,7 @@ pub(super) fn check(cluster: &Cluster, release: &Release, report: &mut Report) {
     absolute(&cluster.certificates_dir, "certificatesDir", report);
     gates(cluster, release, report);
     repository(&cluster.image_repository, "imageRepository", report);
-    etcd(&cluster.etcd, report);
+    etcd(&cluster.etcd, release, report);
     let algorithm = &cluster.encryption_algorithm;
     if !release.algorithms.contains(&algorithm.as_str()) {
         let expected = either(release.algorithms);
@@ -52,13 +56,13 @@ fn gates(cluster: &Cluster, release: &Release, report: &mut Report) {
     }
 }
 
-fn etcd(etcd: &Etcd, report: &mut Report) {
+fn etcd(etcd: &Etcd, release: &Release, report: &mut Report) {
     match (&etcd.local, &etcd.external) {
         (Some(_), Some(_)) => {
             report.refuse("etcd", "both local and external; expected one of them")
         }
         (Some(local), None) => local_etcd(local, report),
-        (None, Some(external)) => external_etcd(external, report),
+        (None, Some(external)) => external_etcd(external, release, report),
         (None, None) => report.refuse("etcd", "expected local or external"),
     }
 }
@@ -77,7 +81,7 @@ fn local_etcd(local: &LocalEtcd, report: &mut Report) {
     arguments(&local.extra_args, "etcd.local.extraArgs", report);
 }
 
-fn external_etcd(external: &ExternalEtcd, report: &mut Report) {
+fn external_etcd(external: &ExternalEtcd, release: &Release, report: &mut Report) {
     let ExternalEtcd {
         ca_file,
         cert_file,
@@ -96,16 +100,17 @@ fn external_etcd(external: &ExternalEtcd, report: &mut Report) {
     let secret = ![ca_file, cert_file, key_file]
         .iter()
         .all(|file| file.is_empty());
-    endpoints(
-        external.endpoints.as_deref(),
-        "etcd.external.endpoints",
-        secret,
-        report,
-    );
-    // Without their own they are those above.
+    let urls = external.endpoints.as_deref();
+    // The kubeadm that knows endpoints for HTTP is the first one that asks for any.
+    if release.http_endpoints && urls.is_none_or(<[String]>::is_empty) {
+        let message = "expected at least one endpoint";
+        report.refuse("etcd.external.endpoints", message);
+    }
+    endpoints(urls, "etcd.external.endpoints", secret, report);
+    // Without their own they are those above. They may be without certificates.
     if external.http_endpoints != external.endpoints {
         let own = external.http_endpoints.as_deref();
-        endpoints(own, "etcd.external.httpEndpoints", secret, report);
+        endpoints(own, "etcd.external.httpEndpoints", false, report);
     }
     for (file, name) in [
         (ca_file, "caFile"),
@@ -122,7 +127,7 @@ fn external_etcd(external: &ExternalEtcd, report: &mut Report) {
 fn endpoints(urls: Option<&[String]>, field: &str, secret: bool, report: &mut Report) {
     for (number, url) in urls.into_iter().flatten().enumerate() {
         match url.split_once("://") {
-            Some(("https", _)) => {}
+            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {}
             Some(_) if secret => {
                 let message = format!("{url:?}: expected https, as there are certificates");
                 report.refuse_item(field, number, message);

@@ -50,14 +50,7 @@ const PHASES: [(&str, &[&str]); 14] = [
     ("upload-certs", &[]),
     ("mark-control-plane", &[]),
     ("bootstrap-token", &[]),
-    (
-        "kubelet-finalize",
-        &[
-            "all",
-            "enable-client-cert-rotation",
-            "experimental-cert-rotation",
-        ],
-    ),
+    ("kubelet-finalize", &["all", "enable-client-cert-rotation"]),
     ("addon", &["all", "coredns", "kube-proxy"]),
     ("show-join-command", &[]),
 ];
@@ -67,6 +60,10 @@ pub(super) fn check(init: &Init, report: &mut Report) {
     for (number, token) in init.bootstrap_tokens.iter().enumerate() {
         bootstrap_token(token, &format!("bootstrapTokens.{number}"), report);
     }
+}
+
+/// What kubeadm checks after the cluster.
+pub(super) fn bring_up(init: &Init, report: &mut Report) {
     let port = init.local_api_endpoint.bind_port;
     if !(1..=65535).contains(&port) {
         report.refuse(
@@ -83,6 +80,21 @@ pub(super) fn check(init: &Init, report: &mut Report) {
     {
         let message = format!("{phase:?} is not a phase of kubeadm init");
         report.refuse_item("skipPhases", number, message);
+    }
+    needed(&init.skip_phases, report);
+}
+
+/// The last phase shows what two others make: it is left out with them.
+fn needed(skipped: &[String], report: &mut Report) {
+    const LAST: &str = "show-join-command";
+    if skipped.iter().any(|phase| phase == LAST) {
+        return;
+    }
+    for (number, phase) in skipped.iter().enumerate() {
+        if matches!(phase.as_str(), "bootstrap-token" | "upload-certs") {
+            let message = format!("{LAST} needs {phase}; expected both to be left out");
+            report.refuse_item("skipPhases", number, message);
+        }
     }
 }
 
@@ -146,10 +158,7 @@ fn bootstrap_token(token: &Token, field: &str, report: &mut Report) {
     }
     if token.expires.is_some() {
         // kubeadm gives each token a TTL, also beside this field.
-        report.refuse(
-            &format!("{field}.expires"),
-            "expires is not taken beside ttl; expected ttl",
-        );
+        report.refuse(field, "expires is not taken beside ttl; expected ttl");
     }
 }
 

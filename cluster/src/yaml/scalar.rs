@@ -43,9 +43,11 @@ fn number_or_text(text: &str) -> Scalar {
     if let Some(int) = int(&plain) {
         return Scalar::Int(int);
     }
-    match is_float(&plain).then(|| plain.parse().ok()) {
-        Some(Some(float)) => Scalar::Float(float),
-        _ => Scalar::Text,
+    // What is too large for a number is text.
+    let float = is_float(&plain).then(|| plain.parse().ok());
+    match float.flatten().filter(|float: &f64| float.is_finite()) {
+        Some(float) => Scalar::Float(float),
+        None => Scalar::Text,
     }
 }
 

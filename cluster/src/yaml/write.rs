@@ -197,7 +197,12 @@ fn style(text: &str, key: bool) -> Style {
         let block = !spaces && text.chars().all(|c| c == '\n' || printable(c));
         return if block { Style::Literal } else { Style::Double };
     }
-    if !matches!(resolve(text), Scalar::Text) || is_base_60(text) {
+    let is_read_as_it_is = match resolve(text) {
+        Scalar::Text => true,
+        Scalar::Merge => !key,
+        _ => false,
+    };
+    if !is_read_as_it_is || is_base_60(text) {
         return Style::Double;
     }
     if !text.chars().all(printable) {
