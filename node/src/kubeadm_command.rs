@@ -147,7 +147,7 @@ fn run(world: &World, verb: Verb, file: &str) -> Result<()> {
         false => PathBuf::from(file),
     };
     let text = fs::read_to_string(path).with_context(about)?;
-    let (asked, host) = object::asked(world, file, &text)?;
+    let (asked, host) = object::asked(world, file, &text, object::PATIENCE)?;
     for note in &asked.object.notes {
         tracing::info!("{note}");
     }
@@ -156,7 +156,8 @@ fn run(world: &World, verb: Verb, file: &str) -> Result<()> {
     let (bootstrap, kubelet) = match begun(world, &text)? {
         Some(before) => {
             tracing::info!("going on with the documents in {CLUSTER}");
-            let (Asked { object, .. }, host) = object::asked(world, CLUSTER, &before)?;
+            let (Asked { object, .. }, host) =
+                object::asked(world, CLUSTER, &before, object::PATIENCE)?;
             (Bootstrap { object, host }, "start")
         }
         None => (begin(world, &text, asked, host, file)?, "restart"),
@@ -217,7 +218,12 @@ fn begin(
         Some(discovery) => {
             let text = joined(world, text, &asked.object, discovery)?;
             let name = format!("{file} with the cluster's configuration");
-            (text.clone(), object::asked(world, &name, &text)?.0.object)
+            (
+                text.clone(),
+                object::asked(world, &name, &text, object::PATIENCE)?
+                    .0
+                    .object,
+            )
         }
     };
     match &object.join {

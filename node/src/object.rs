@@ -110,15 +110,34 @@ pub(crate) fn read(world: &World, patience: Duration) -> Result<Option<Bootstrap
     }
 }
 
-/// What kubeadm's documents ask of this node; `name` is what has them. No address is waited for, as by kubeadm.
+/// What kubeadm's documents ask of this node; `name` is what has them. A machine without a default route is waited for so long, where
+/// kubeadm fails, unless the documents have its address: a provider's unit starts before there is a lease.
 ///
 /// # Errors
 /// All mistakes of the documents, each with its position.
-pub(crate) fn asked(world: &World, name: &str, text: &str) -> Result<(Asked, Host)> {
-    let host = host(world)?;
-    let asked = from_kubeadm::read(text, &image(world)?, &host, role(world)?);
-    let asked = asked.map_err(|report| refused(name, &report, false))?;
-    Ok((asked, host))
+pub(crate) fn asked(
+    world: &World,
+    name: &str,
+    text: &str,
+    patience: Duration,
+) -> Result<(Asked, Host)> {
+    let (image, role) = (image(world)?, role(world)?);
+    let mut waiter = Waiter::until(world, patience);
+    loop {
+        let host = host(world)?;
+        match from_kubeadm::read(text, &image, &host, role) {
+            Ok(asked) => return Ok((asked, host)),
+            Err(report) => {
+                let lacks_address = lacks_address(&report, &host);
+                if !lacks_address || waiter.is_over() {
+                    return Err(refused(name, &report, lacks_address).into());
+                }
+                waiter.say("a default route");
+                waiter.examined();
+                waiter.sleep(LOOK_EVERY);
+            }
+        }
+    }
 }
 
 /// Whether nothing is wrong but that the machine has no address yet.
