@@ -255,6 +255,14 @@ networking: {{ podSubnet: 10.244.0.0/16 }}
     let running = lab.boot(&node, &options)?;
     running.wait_agent()?;
     pods_run(&running).context("after a restart")?;
+    // The pods may run before the unit has looked at all objects again.
+    let ended = format!("[ \"$(systemctl show -P ActiveState {CLUSTER_UNIT})\" = active ]");
+    let ended = until(
+        &ended,
+        timeouts::QUESTION,
+        "systemctl status slipway-cluster",
+    );
+    running.run_within(&ended, timeouts::QUESTION + timeouts::QUESTION)?;
     expect(&running, &units, "active")?;
     expect(&running, "systemctl show -P ConditionResult kubeadm", "no")?;
     running.power_off()?;
