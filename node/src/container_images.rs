@@ -47,11 +47,11 @@ pub(crate) fn run(world: &World) -> Result<()> {
         tracing::info!("containerd knows the {number} images of the root");
         return Ok(());
     }
-    // Before anything else: an earlier Slipway's root that boots next would stay with this one's images.
+    // Before containerd's data: an earlier Slipway's root that boots next would stay with this one's images.
     forget_marks(&root)?;
     containerd.write()?;
     tracing::info!(
-        "containerd is told of {number} images of the root; {gone} snapshots of earlier roots are given up"
+        "the {number} images of the root are written into containerd's data, and {gone} snapshots whose folder was in an earlier root are removed from it"
     );
     Ok(())
 }
