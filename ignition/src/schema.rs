@@ -154,8 +154,8 @@ static IGNITION: Struct = plain(&[
     f("version", Shape::Text, 0),
 ]);
 static IGNITION_CONFIG: Struct = plain(&[
-    f("merge", list(&RESOURCE), 0),
-    f("replace", Shape::Struct(&RESOURCE), 0),
+    f("merge", list(&REFERENCE), 0),
+    f("replace", Shape::Struct(&REFERENCE), 0),
 ]);
 static PROXY: Struct = plain(&[
     f("httpProxy", Shape::MaybeText, 1),
@@ -163,28 +163,38 @@ static PROXY: Struct = plain(&[
     f("noProxy", TEXTS, 1),
 ]);
 static SECURITY: Struct = plain(&[f("tls", Shape::Struct(&TLS), 0)]);
-static TLS: Struct = plain(&[f("certificateAuthorities", list(&RESOURCE), 0)]);
+static TLS: Struct = plain(&[f("certificateAuthorities", list(&REFERENCE), 0)]);
 static TIMEOUTS: Struct = plain(&[
     f("httpResponseHeaders", Shape::MaybeNumber, 0),
     f("httpTotal", Shape::MaybeNumber, 0),
 ]);
 
+/// What a file is made of.
+pub static RESOURCE: Struct = resource(&[
+    f("compression", Shape::MaybeText, 0),
+    f("httpHeaders", list(&HEADER), 1),
+    f("source", Shape::MaybeText, 0),
+    f("verification", Shape::Struct(&VERIFICATION), 0),
+]);
+/// Another config, or certificate authorities: nothing unpacks them in 3.0.
+pub static REFERENCE: Struct = resource(&[
+    f("compression", Shape::MaybeText, 1),
+    f("httpHeaders", list(&HEADER), 1),
+    f("source", Shape::MaybeText, 0),
+    f("verification", Shape::Struct(&VERIFICATION), 0),
+]);
+
 /// A resource to fetch.
-pub static RESOURCE: Struct = Struct {
-    sugar: &[
-        f("inline", Shape::MaybeText, 0),
-        f("local", Shape::MaybeText, 1),
-    ],
-    ..keyed(
-        &[
-            f("compression", Shape::MaybeText, 0),
-            f("httpHeaders", list(&HEADER), 1),
-            f("source", Shape::MaybeText, 0),
-            f("verification", Shape::Struct(&VERIFICATION), 0),
-        ],
-        "source",
-    )
-};
+const fn resource(fields: &'static [Field]) -> Struct {
+    Struct {
+        sugar: RESOURCE_SUGAR,
+        ..keyed(fields, "source")
+    }
+}
+const RESOURCE_SUGAR: &[Field] = &[
+    f("inline", Shape::MaybeText, 0),
+    f("local", Shape::MaybeText, 1),
+];
 static HEADER: Struct = keyed(
     &[f("name", Shape::Text, 1), f("value", Shape::MaybeText, 1)],
     "name",

@@ -4,7 +4,7 @@ use super::work::{Options, Work};
 use crate::data_url;
 use crate::local_files::inside;
 use crate::report::{Kind, Position};
-use crate::schema::{CONFIG, Item, RESOURCE, Shape, Struct, snake};
+use crate::schema::{CONFIG, Item, REFERENCE, RESOURCE, Shape, Struct, snake};
 use crate::tree::{Node, Value};
 
 /// Moves all contents to the fields that Ignition reads.
@@ -28,7 +28,8 @@ pub(super) fn translate(work: &mut Work<'_>, tree: &mut Node) {
 
 /// Translates every resource below a node. `path` is in Ignition's spelling.
 fn resources(work: &mut Work<'_>, node: &mut Node, schema: &'static Struct, path: &str) {
-    if std::ptr::eq(schema, &raw const RESOURCE) {
+    let is = |of: &'static Struct| std::ptr::eq(schema, of);
+    if is(&RESOURCE) || is(&REFERENCE) {
         resource(work, node, path);
     }
     for field in schema.fields {

@@ -313,10 +313,10 @@ impl Rules {
     }
 
     fn on_partitioned(&mut self, storage: &Spot<'_>, filesystem: &Spot<'_>) {
-        for disk in storage.items("disks") {
-            if disk.text("device") != filesystem.text("device") {
-                continue;
-            }
+        let device = |spot: &Spot<'_>| spot.text("device").unwrap_or_default().to_owned();
+        let disks = storage.items("disks");
+        let same = disks.iter().rfind(|disk| device(disk) == device(filesystem));
+        if let Some(disk) = same {
             if !disk.items("partitions").is_empty() {
                 self.warn(
                     filesystem,

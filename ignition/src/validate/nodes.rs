@@ -131,10 +131,15 @@ impl Rules {
         }
         for link in &links {
             let target = link.text("target").unwrap_or_default();
+            if target.is_empty() && self.minor >= 3 {
+                // Reported by itself.
+                continue;
+            }
             let from = link.text("path").unwrap_or_default();
             let target = match target.starts_with('/') {
                 true => clean(target),
-                false => clean(&format!("{from}/{target}")),
+                false if from.starts_with('/') => clean(&format!("{from}/{target}")),
+                false => continue,
             };
             let directories = storage.items("directories");
             let hits = |directory: &Spot<'_>| directory.text("path") == Some(target.as_str());

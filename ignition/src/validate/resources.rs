@@ -11,19 +11,19 @@ impl Rules {
         };
         if let Some(config) = ignition.child("config") {
             for merge in config.items("merge") {
-                self.resource(&merge);
+                self.reference(&merge);
                 // A pointer in 3.0, which may be nil there.
                 if self.minor >= 1 {
                     self.source_needed(&merge);
                 }
             }
             if let Some(replace) = config.child("replace") {
-                self.resource(&replace);
+                self.reference(&replace);
             }
         }
         if let Some(tls) = ignition.child("security").and_then(|s| s.child("tls")) {
             for authority in tls.items("certificateAuthorities") {
-                self.resource(&authority);
+                self.reference(&authority);
                 self.source_needed(&authority);
             }
         }
@@ -48,7 +48,16 @@ impl Rules {
         }
     }
 
+    /// Another config, or certificate authorities: 3.0 says nothing about a hash without a source.
+    fn reference(&mut self, spot: &Spot<'_>) {
+        self.fetched(spot, self.minor >= 1);
+    }
+
     pub(super) fn resource(&mut self, spot: &Spot<'_>) {
+        self.fetched(spot, true);
+    }
+
+    fn fetched(&mut self, spot: &Spot<'_>, needs_source: bool) {
         match spot.text("compression") {
             None | Some("" | "gzip") => {}
             Some(_) => self.error(
@@ -62,7 +71,7 @@ impl Rules {
             if let Err(wrong) = Hash::check(hash, self.minor) {
                 self.error(spot, "verification.hash", wrong);
             }
-            if url.is_none() {
+            if needs_source && url.is_none() {
                 self.error(spot, "verification.hash", "a hash needs a source");
             }
         }
