@@ -142,7 +142,7 @@ pub const VAR_SEEDED: &str = "var/lib/slipway/seeded";
 /// Paths below `/var` that a root has brought to this node, a line each, below the root: none of them is brought again.
 pub const VAR_BROUGHT: &str = "var/lib/slipway/brought";
 /// What is there of them that follows the image ([`crate::var_list::FOLLOWING`]), below the root: a line each, the hash of the entry that
-/// was brought and its path.
+/// was brought, or the word `folder`, and its path.
 pub const VAR_FOLLOWS: &str = "var/lib/slipway/follows";
 /// The name of a node (hostname(5)).
 pub const HOSTNAME: &str = "/etc/hostname";

@@ -1,11 +1,13 @@
 //! Var: the rest of the system disk, or the config's file system for `/var`; seeded from the root's factory.
 
+mod cut;
 mod follow;
+mod make;
+mod plan;
 mod seed;
 #[cfg(test)]
 mod tests;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -24,8 +26,8 @@ use crate::state::State;
 use crate::system_disk::table::{self, Scope};
 use crate::system_disk::{self, labelled, mount_ext4};
 
-use follow::Follows;
-use seed::Brought;
+/// How many paths a log line has.
+const LISTED: usize = 10;
 
 /// `/var`, mounted.
 #[derive(Debug)]
@@ -178,34 +180,30 @@ fn remembered(state: &Path) -> Result<Option<VarFilesystem>> {
 
 /// Brings what the root's lists have for `/var` to the node, on the first boot of each root.
 fn seed_factory(boot: &Boot, root: &Root) -> Result<()> {
-    let sysroot = &root.programs.sysroot;
-    let marker = sysroot.join(paths::VAR_SEEDED);
     let hash = boot.cmdline.roothash.map(|hash| hash.to_string());
-    let hash = hash.unwrap_or_default();
-    if fs::read_to_string(&marker).is_ok_and(|text| text.trim() == hash) {
-        return Ok(());
-    }
-    let bring = || {
-        let (mut brought, mut follows) = (Brought::read(sysroot)?, Follows::read(sysroot)?);
-        let lists = seed::lists(sysroot)?;
-        let done = seed::bring(sysroot, &lists, &mut brought, &mut follows)?;
-        for (_, target) in paths::VAR_LINKS {
-            let below = target.trim_start_matches("../");
-            mount::folder(&sysroot.join(below), 0o755)?;
-        }
-        // On btrfs the sync of the marker makes no renames before it durable.
-        seed::sync(&sysroot.join("var"))?;
-        mount::folder(marker.parent().unwrap_or(&marker), 0o755)?;
-        brought.write(sysroot)?;
-        follows.write(sysroot)?;
-        for place in &done.gone {
-            fs::remove_file(place).with_context(|| format!("removing {}", place.display()))?;
-        }
-        Ok::<_, anyhow::Error>(done)
-    };
+    let bring = || seed::first_boot(&root.programs.sysroot, &hash.unwrap_or_default());
     let done = kernel_call::on_disks(&boot.world, "/var to be seeded", bring)
         .context("seeding /var from the factory")?;
-    let (made, gone) = (done.made, done.gone.len());
+    let Some(done) = done else {
+        return Ok(());
+    };
+    let (made, gone) = (done.made, done.gone);
     tracing::info!("seeded /var with {made} files, {gone} of an earlier root removed");
-    atomic_file::write_line(&marker, &hash)
+    if !done.own.is_empty() {
+        let own = listed(&done.own);
+        tracing::info!(
+            "not as in this image, since the node has its own or has deleted them: {own}"
+        );
+    }
+    Ok(())
+}
+
+/// The first [`LISTED`] paths, and how many more there are.
+fn listed(paths: &[String]) -> String {
+    let (first, more) = paths.split_at(paths.len().min(LISTED));
+    let first = first.join(", ");
+    match more.len() {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
 }

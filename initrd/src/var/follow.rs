@@ -4,7 +4,7 @@
 //! They are the node's own as all of `/var`: what was changed there stays, as a configuration file does with dpkg. What tells the two
 //! apart is a record of what was brought, by a hash of each entry.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,25 +18,36 @@ use image::var_list::{Content, FOLLOWING, Rights};
 use linux::atomic_file;
 use sha2::{Digest as _, Sha256};
 
+use super::cut::failpoint;
+
 /// What the lists of a root put below `/var`, by path.
 pub(super) type Lists = BTreeMap<String, Content>;
 
 /// How much of a file is read at once, bytes.
 const CHUNK: usize = 256 << 10;
+/// The hash of every folder: mode and owner are the node's, and a folder goes only where it is empty and in the way.
+const FOLDER: &str = "folder";
 
-/// What was brought, by path: the hash of an entry's kind, mode, owner and content ([`of_node`]).
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Follows(BTreeMap<String, String>);
+/// What images have put on the node, by path: the hash of an entry's kind, mode, owner and content ([`of_node`]). While a root is seeded
+/// an entry has several hashes, that of this root last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Follows(BTreeMap<String, Vec<String>>);
 
-/// What an entry of the image is to the one on the node.
+/// What the node has at the path of an entry of the image.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Look {
-    /// Nothing is to be done: it does not follow, or nothing is new, or the node has its own.
-    Stays,
-    /// The node has the image's, with this hash, and the record does not say so.
-    Same(String),
-    /// The node has what an earlier root brought.
+    /// Whatever the node has made of what this root, or another one with the same entry, has put there: the entry is not new.
+    Known,
+    /// Nothing, or something behind a link.
+    Absent,
+    /// The image's, which the record does not say.
+    Same,
+    /// A file or a link that an earlier root has put there.
     Behind,
+    /// A folder of an earlier root, and the image has none.
+    Folder,
+    /// Something that no image has put there.
+    Own,
 }
 
 impl Follows {
@@ -48,76 +59,160 @@ impl Follows {
             atomic_file::read(&path).with_context(|| format!("reading {}", path.display()))?;
         let text = text.unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
-        let lines = text.lines().filter_map(|line| line.split_once(' '));
-        let entries = lines.map(|(hash, path)| (path.to_owned(), hash.to_owned()));
-        Ok(Self(entries.collect()))
+        let mut found = Self::default();
+        for (hash, path) in text.lines().filter_map(|line| line.split_once(' ')) {
+            // What an image has put into a folder came with it. The lists name few folders, and earlier versions recorded none.
+            for (at, _) in path.match_indices('/') {
+                if follows(&path[..at]) {
+                    found.add(&path[..at], FOLDER);
+                }
+            }
+            found.add(path, hash);
+        }
+        Ok(found)
     }
 
     /// Writes the record, whose folder is there.
     pub(super) fn write(&self, sysroot: &Path) -> Result<()> {
         let path = sysroot.join(VAR_FOLLOWS);
-        let lines = self.0.iter().map(|(path, hash)| format!("{hash} {path}\n"));
-        atomic_file::write(&path, lines.collect::<String>().as_bytes(), 0o644)
+        let hashes = |(path, hashes): (&String, &Vec<String>)| -> String {
+            let lines = hashes.iter().map(|hash| format!("{hash} {path}\n"));
+            lines.collect()
+        };
+        let text: String = self.0.iter().map(hashes).collect();
+        failpoint()?;
+        atomic_file::write(&path, text.as_bytes(), 0o644)
             .with_context(|| format!("writing {}", path.display()))
     }
 
-    /// Compares what the image has for a path with what is there on the node.
-    pub(super) fn look(&self, sysroot: &Path, path: &str, content: &Content) -> Result<Look> {
-        let Some(image) = of_image(sysroot, path, content)? else {
-            return Ok(Look::Stays);
-        };
-        let brought = self.0.get(path);
+    /// Compares what the image has for a path, by its hash of [`of_image`], with what is there on the node.
+    pub(super) fn look(&self, sysroot: &Path, path: &str, image: &str) -> Result<Look> {
+        let put = self.put(path);
         // Most often it is what it was, and nothing on the node need be read.
-        if brought == Some(&image) {
-            return Ok(Look::Stays);
+        if put == [image] {
+            return Ok(Look::Known);
         }
         Ok(match of_node(sysroot, path)? {
-            Some(node) if node == image => Look::Same(image),
-            Some(node) if Some(&node) == brought => Look::Behind,
-            _ => Look::Stays,
+            None => Look::Absent,
+            Some(node) if node == image => Look::Same,
+            Some(node) if !put.contains(&node) => Look::Own,
+            Some(node) if node == FOLDER => Look::Folder,
+            Some(_) => Look::Behind,
         })
     }
 
-    /// Notes that the node has an entry of the image, with its hash as of [`Look::Same`].
-    pub(super) fn note(&mut self, path: &str, hash: String) {
-        self.0.insert(path.to_owned(), hash);
+    /// Adds what an image is about to put at a path to what others have.
+    pub(super) fn add(&mut self, path: &str, hash: &str) {
+        let put = self.0.entry(path.to_owned()).or_default();
+        put.retain(|known| known != hash);
+        put.push(hash.to_owned());
     }
 
-    /// Takes out what the image has no more, and gives the places of those that nobody has changed, by path.
-    pub(super) fn gone(
+    /// Records that the node has this entry of an image and no other one.
+    pub(super) fn note(&mut self, path: &str, hash: &str) {
+        self.0.insert(path.to_owned(), vec![hash.to_owned()]);
+    }
+
+    /// Forgets the entries of `removed`, and of paths that are not there, unless they were deleted on the node: these are `kept`. Of the
+    /// others it forgets the hashes of entries that did not come.
+    pub(super) fn tidy(
         &mut self,
         sysroot: &Path,
-        lists: &Lists,
-    ) -> Result<BTreeMap<String, PathBuf>> {
+        removed: &BTreeSet<String>,
+        kept: impl Fn(&str) -> bool,
+    ) -> Result<()> {
+        self.0.retain(|path, _| {
+            let there = || place(sysroot, path).is_some_and(|at| at.symlink_metadata().is_ok());
+            !removed.contains(path) && (kept(path) || there())
+        });
+        for (path, put) in self.0.iter_mut().filter(|(_, put)| put.len() > 1) {
+            let node = of_node(sysroot, path)?;
+            if let Some(node) = node.filter(|node| put.contains(node)) {
+                *put = vec![node];
+            }
+        }
+        Ok(())
+    }
+
+    /// The paths in the record.
+    pub(super) fn paths(&self) -> impl Iterator<Item = &String> {
+        self.0.keys()
+    }
+
+    /// Files and links that images have put there and nobody has changed, where this image has no file and no link, but maybe a folder:
+    /// their places, by path.
+    pub(super) fn gone(&self, sysroot: &Path, lists: &Lists) -> Result<BTreeMap<String, PathBuf>> {
         let mut gone = BTreeMap::new();
-        for (path, brought) in &self.0 {
-            if !lists.contains_key(path)
-                && of_node(sysroot, path)?.as_ref() == Some(brought)
+        for (path, put) in &self.0 {
+            if matches!(lists.get(path), Some(Content::File(_) | Content::Link(_))) {
+                continue;
+            }
+            let node = of_node(sysroot, path)?;
+            if node.is_some_and(|node| node != FOLDER && put.contains(&node))
                 && let Some(place) = place(sysroot, path)
             {
                 gone.insert(path.clone(), place);
             }
         }
-        self.0.retain(|path, _| !gone.contains_key(path));
         Ok(gone)
+    }
+
+    /// The folder at a path and those below it, the deepest first, if images brought all of them and nothing is in them but what is
+    /// `gone`; else none.
+    pub(super) fn emptied(
+        &self,
+        sysroot: &Path,
+        path: &str,
+        gone: &BTreeMap<String, PathBuf>,
+    ) -> Result<Option<Vec<(String, PathBuf)>>> {
+        let Some(place) = place(sysroot, path) else {
+            return Ok(None);
+        };
+        if !self.put(path).iter().any(|put| put == FOLDER) {
+            return Ok(None);
+        }
+        let mut folders = Vec::new();
+        for entry in fs::read_dir(&place).with_context(|| format!("reading {path}"))? {
+            let entry = entry.with_context(|| format!("reading {path}"))?;
+            let Ok(name) = entry.file_name().into_string() else {
+                return Ok(None);
+            };
+            let below = format!("{path}/{name}");
+            if gone.contains_key(&below) {
+                continue;
+            }
+            match entry.file_type()?.is_dir() {
+                true => match self.emptied(sysroot, &below, gone)? {
+                    Some(found) => folders.extend(found),
+                    None => return Ok(None),
+                },
+                false => return Ok(None),
+            }
+        }
+        folders.push((path.to_owned(), place));
+        Ok(Some(folders))
+    }
+
+    fn put(&self, path: &str) -> &[String] {
+        self.0.get(path).map(Vec::as_slice).unwrap_or_default()
     }
 }
 
 /// Whether entries at this path follow the image.
-fn follows(path: &str) -> bool {
+pub(super) fn follows(path: &str) -> bool {
     FOLLOWING.iter().any(|folder| {
         let below = path.strip_prefix(folder);
         below.is_some_and(|rest| rest.starts_with('/'))
     })
 }
 
-/// The hash of what the image has for a path; none for a folder, for what does not follow, and for a file that is not in the root.
-fn of_image(sysroot: &Path, path: &str, content: &Content) -> Result<Option<String>> {
+/// The hash of what the image has for a path; none for what does not follow, and for a file that is not in the root.
+pub(super) fn of_image(sysroot: &Path, path: &str, content: &Content) -> Result<Option<String>> {
     if !follows(path) {
         return Ok(None);
     }
     match content {
-        Content::Folder(_) => Ok(None),
+        Content::Folder(_) => Ok(Some(FOLDER.to_owned())),
         Content::Link(target) => Ok(Some(of_link(target.as_bytes()))),
         Content::File(rights) => {
             let kept = format!("{FACTORY}{path}");
@@ -130,8 +225,8 @@ fn of_image(sysroot: &Path, path: &str, content: &Content) -> Result<Option<Stri
     }
 }
 
-/// The hash of what the node has at a path; none if that is nothing, no file and no link, or behind a link.
-fn of_node(sysroot: &Path, path: &str) -> Result<Option<String>> {
+/// The hash of what the node has at a path; none if that is nothing, no file, link or folder, or behind a link.
+pub(super) fn of_node(sysroot: &Path, path: &str) -> Result<Option<String>> {
     let Some(place) = place(sysroot, path) else {
         return Ok(None);
     };
@@ -141,6 +236,9 @@ fn of_node(sysroot: &Path, path: &str) -> Result<Option<String>> {
     if meta.is_symlink() {
         let target = fs::read_link(&place).with_context(|| format!("reading {path}"))?;
         return Ok(Some(of_link(target.as_os_str().as_bytes())));
+    }
+    if meta.is_dir() {
+        return Ok(Some(FOLDER.to_owned()));
     }
     if !meta.is_file() {
         return Ok(None);
@@ -154,7 +252,7 @@ fn of_node(sysroot: &Path, path: &str) -> Result<Option<String>> {
 }
 
 /// Where a path is, if all folders above it are folders: a link would lead elsewhere here than on the running node.
-fn place(sysroot: &Path, path: &str) -> Option<PathBuf> {
+pub(super) fn place(sysroot: &Path, path: &str) -> Option<PathBuf> {
     let mut place = sysroot.to_owned();
     let (above, name) = path.trim_start_matches('/').rsplit_once('/')?;
     for part in above.split('/') {

@@ -1,7 +1,7 @@
 //! The boots of a node whose `state` and `var` are on a loop device: made, mounted again, damaged, reset. They need root,
 //! loop devices and e2fsprogs, and run in a mount namespace of their own.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
 use std::sync::Arc;
 
@@ -343,4 +343,13 @@ fn after_a_reset_a_node_whose_config_has_its_own_var_is_provisioned_once() {
         let attributes = node.part(LABEL_VAR).attributes;
         assert_eq!(attributes & layout::ATTRIBUTE_UNFORMATTED, 0);
     });
+}
+
+#[test]
+fn a_log_line_has_few_paths() {
+    let paths: Vec<String> = (0..12).map(|number| format!("/var/opt/{number}")).collect();
+    assert_eq!(listed(&paths[..1]), "/var/opt/0");
+    let ten = listed(&paths[..10]);
+    assert!(ten.ends_with(", /var/opt/9"), "{ten}");
+    assert_eq!(listed(&paths), format!("{ten} and 2 more"));
 }
