@@ -165,9 +165,13 @@ fn copy(from: &Path, to: &Path) {
             copy(&from, &to);
         } else if kind.is_symlink() {
             symlink(fs::read_link(&from).unwrap(), &to).unwrap();
-        } else if kind.is_file() && entry.metadata().unwrap().mode() & 0o004 != 0 {
-            // Files that only root may read are not given to another user.
-            fs::copy(&from, &to).unwrap();
+        } else if kind.is_file() {
+            // Files that only root may read are not given to another user; one that another program downloads at this moment is such
+            // a file too, and soon has another name.
+            let readable = fs::metadata(&from).is_ok_and(|meta| meta.mode() & 0o004 != 0);
+            if readable {
+                fs::copy(&from, &to).unwrap();
+            }
         }
     }
 }

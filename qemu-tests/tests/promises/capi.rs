@@ -121,6 +121,8 @@ pub(crate) fn the_kubeadm_provider_starts_a_control_plane(lab: &mut Lab) -> Resu
     running.run(
         "test -e /tmp/kubeadm.yml && test ! -e /etc/kubeadm.yml && id -nG core | grep -w wheel",
     )?;
+    // kubeadm asks once for a default route.
+    running.run("systemctl show -P After kubeadm | grep -w network-online.target")?;
     fills_templates_in(&running)?;
     works(&running)?;
     running.power_off()?;
