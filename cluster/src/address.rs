@@ -3,6 +3,35 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+/// A version of IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IpVersion {
+    /// Version 4.
+    V4,
+    /// Version 6.
+    V6,
+}
+
+impl IpVersion {
+    /// The version of an address.
+    #[must_use]
+    pub const fn of(address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(_) => Self::V4,
+            IpAddr::V6(_) => Self::V6,
+        }
+    }
+}
+
+impl fmt::Display for IpVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
 /// Reads an address. Leading zeros of a part are taken, as Kubernetes takes them (`010.0.0.1` is `10.0.0.1`), and an
 /// address of version 4 within version 6 is of version 4.
 #[must_use]

@@ -62,9 +62,19 @@ pub enum KeyKind {
 }
 
 impl KeyKind {
-    /// The kind of an `encryptionAlgorithm`.
+    /// The kind of a cluster's keys. Where the gate that came before `encryptionAlgorithm` is set, it decides (`EncryptionAlgorithmType` of
+    /// `cmd/kubeadm/app/apis/kubeadm/types.go`); a kubeadm that does not know it has refused it.
     #[must_use]
-    pub fn of(algorithm: &str) -> Self {
+    pub fn of_config(config: &Config) -> Self {
+        match config.cluster.feature_gates.get("PublicKeysECDSA") {
+            Some(true) => Self::Ecdsa(256),
+            Some(false) => Self::Rsa(2048),
+            None => Self::of(&config.cluster.encryption_algorithm),
+        }
+    }
+
+    /// The kind of an `encryptionAlgorithm`.
+    fn of(algorithm: &str) -> Self {
         match algorithm {
             "ECDSA-P256" => Self::Ecdsa(256),
             "ECDSA-P384" => Self::Ecdsa(384),
@@ -144,23 +154,13 @@ pub(crate) fn client(config: &Config, name: &str, organisation: Option<&str>) ->
     certificate
 }
 
-/// The algorithm of keys. Where the gate that came before `encryptionAlgorithm` is set, it decides (`EncryptionAlgorithmType` of
-/// `cmd/kubeadm/app/apis/kubeadm/types.go`); a kubeadm that does not know it has refused it.
-fn key(config: &Config) -> KeyKind {
-    match config.cluster.feature_gates.get("PublicKeysECDSA") {
-        Some(true) => KeyKind::Ecdsa(256),
-        Some(false) => KeyKind::Rsa(2048),
-        None => KeyKind::of(&config.cluster.encryption_algorithm),
-    }
-}
-
 fn leaf(config: &Config, name: &str, issuer: Authority, usage: Usage) -> Certificate {
     Certificate {
         name: name.to_owned(),
         organisation: None,
         issuer,
         usage,
-        key: key(config),
+        key: KeyKind::of_config(config),
         validity: config.cluster.certificate_validity_period,
         names: BTreeSet::new(),
     }

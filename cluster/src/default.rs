@@ -87,7 +87,7 @@ fn advertise(endpoint: &mut Map<String, Value>, host: &Host, report: &mut Report
         None if address.is_none() => {
             report.refuse(
                 FIELD,
-                "expected an address: this machine has no default route",
+                "expected an address: this machine has no default route, or only a link-local address on it",
             );
         }
         None => {

@@ -17,6 +17,9 @@ use crate::yaml;
 /// The gate that lets a kubelet probe anew what ran before it, as all did before 1.35.
 const PROBES_ANEW: &str = "ChangeContainerStatusOnKubeletRestart";
 
+/// The field of what a cloud calls the node's machine.
+const PROVIDER_ID: &str = "providerID";
+
 /// The kubelet's configuration and its arguments.
 #[must_use]
 pub fn files(config: &Config, host: &Host) -> Vec<File> {
@@ -99,6 +102,31 @@ pub fn joined(config: &Config, join: &Join, text: &str) -> Result<File, Report> 
     Ok(file("config.yaml", instance(config, value)))
 }
 
+/// A worker's configuration with what its cloud calls its machine, which the worker that wrote it may not have known. Nothing if that stands
+/// there, and in a cluster of no cloud.
+///
+/// # Errors
+/// If the text is not YAML with fields.
+pub fn with_provider_id(config: &Config, text: &str) -> Result<Option<String>, Report> {
+    let Some(provider_id) = &config.provider_id else {
+        return Ok(None);
+    };
+    let mut report = Report::default();
+    let root = yaml::document(text, 0, &mut report);
+    let mut value = root.map_or(Value::Null, |root| root.content.value());
+    if !value.is_object() && report.mistakes.is_empty() {
+        report.refuse("", "expected the fields of KubeletConfiguration");
+    }
+    if !report.mistakes.is_empty() {
+        return Err(report);
+    }
+    if value[PROVIDER_ID] == provider_id.as_str() {
+        return Ok(None);
+    }
+    value[PROVIDER_ID] = provider_id.as_str().into();
+    Ok(Some(yaml::write(&value)))
+}
+
 fn file(name: &str, text: String) -> File {
     File {
         path: format!("/var/lib/kubelet/{name}"),
@@ -114,7 +142,7 @@ fn instance(config: &Config, mut value: Value) -> String {
         value["containerRuntimeEndpoint"] = socket.into();
     }
     if let Some(provider_id) = &config.provider_id {
-        value["providerID"] = provider_id.as_str().into();
+        value[PROVIDER_ID] = provider_id.as_str().into();
     }
     yaml::write(&value)
 }

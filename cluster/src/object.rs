@@ -20,7 +20,7 @@ use std::net::IpAddr;
 
 use serde_json::{Map, Value};
 
-use crate::address::{self, Subnet};
+use crate::address::{self, IpVersion, Subnet};
 use crate::config::{self, Arg, Config, Reported};
 use crate::discovery::{Pin, Token};
 use crate::host::Host;
@@ -62,6 +62,8 @@ pub struct Image {
     pub flexvolume: String,
 }
 
+/// The kubelet's argument with the addresses of its node.
+const NODE_IP: &str = "node-ip";
 /// The field of the node's name.
 const NODE_NAME: &str = "node.name";
 
@@ -155,6 +157,9 @@ pub struct Object {
     /// The node's address, if the cluster's pods have addresses of both IP versions and the machine has none of the other one on the
     /// interface with this address.
     pub lacks_second: Option<String>,
+    /// The IP version of the cluster's first subnet of services, which the node's address has to have. None where it does not matter: the
+    /// text of a node that joins does not name the subnets, or it gives a worker's kubelet its addresses.
+    pub service_version: Option<IpVersion>,
 }
 
 /// Reads the cluster object of a node with this role on this host.
@@ -217,6 +222,8 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
     if !translation.has_tokens {
         config.init.bootstrap_tokens.clear();
     }
+    let is_known = join.is_none() || names_services(&translation);
+    let service_version = service_version(&config, join.is_some()).filter(|_| is_known);
     let lacks_second = name_address(&mut config, host);
     if join.is_some() {
         let own_taints = root.get("node").and_then(|node| node.get("taints"));
@@ -243,6 +250,7 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
         further,
         balancer,
         lacks_second,
+        service_version,
         notes,
     })
 }
@@ -288,11 +296,10 @@ fn own_words(report: &mut Report, root: &Node) {
 /// versions the node has to have both too: its pods of the host's network have the node's, and the pods of each version are behind the
 /// address of that version. Gives the address whose other version the machine lacks.
 fn name_address(config: &mut Config, host: &Host) -> Option<String> {
-    const NAME: &str = "node-ip";
     let mut value = config.init.local_api_endpoint.advertise_address.clone();
     let has_both = is_dual_stack(config);
     let arguments = &mut config.init.node_registration.kubelet_extra_args;
-    if arguments.iter().any(|argument| argument.name == NAME) {
+    if argument(arguments, NODE_IP).is_some() {
         return None;
     }
     let second = address::parse(&value).and_then(|own| host.second(own));
@@ -301,10 +308,28 @@ fn name_address(config: &mut Config, host: &Host) -> Option<String> {
         value = format!("{value},{second}");
     }
     arguments.push(Arg {
-        name: NAME.to_owned(),
+        name: NODE_IP.to_owned(),
         value,
     });
     lacks
+}
+
+/// The IP version of the first subnet of services, unless this is a worker whose kubelet is given its addresses.
+fn service_version(config: &Config, is_worker: bool) -> Option<IpVersion> {
+    let arguments = &config.init.node_registration.kubelet_extra_args;
+    let is_given = is_worker && argument(arguments, NODE_IP).is_some();
+    let subnets = Subnet::parse_list(&config.cluster.networking.service_subnet);
+    let first = subnets.first().filter(|_| !is_given)?;
+    Some(IpVersion::of(first.first))
+}
+
+/// Whether the subnets of services are in the text. Those of a cluster that is joined are in no other place.
+fn names_services(translation: &Translation) -> bool {
+    let cluster = translation.documents.cluster.as_ref();
+    let networking = cluster.and_then(|cluster| cluster.get("networking"));
+    let subnets = networking.and_then(|networking| networking.get("serviceSubnet"));
+    let text = subnets.and_then(Node::text);
+    text.is_some_and(|text| !text.is_empty())
 }
 
 /// Whether pods have addresses of both IP versions.
@@ -528,6 +553,13 @@ impl Object {
             }
         }
         servers
+    }
+
+    /// The version that the node's address should have and does not.
+    #[must_use]
+    pub fn wanted_version(&self) -> Option<IpVersion> {
+        let own = self.address().map(IpVersion::of);
+        self.service_version.filter(|wanted| own != Some(*wanted))
     }
 
     /// The address of the API server on this node.

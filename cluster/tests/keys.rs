@@ -48,7 +48,7 @@ fn completed(
 ) -> Result<Disk, Error> {
     let wanted = Wanted {
         folder: PKI,
-        accounts: KeyKind::of(&config.cluster.encryption_algorithm),
+        accounts: KeyKind::of_config(config),
         certificates: &certs::certificates(config),
         kubeconfigs: &kubeconfigs::kubeconfigs(config),
         renewal,

@@ -45,7 +45,7 @@ certificateValidityPeriod: 100h
 fn made(config: &Config) -> Result<BTreeMap<String, KeyFile>, Error> {
     let certificates = certs::certificates(config);
     let kubeconfigs = kubeconfigs::kubeconfigs(config);
-    let kind = KeyKind::of(&config.cluster.encryption_algorithm);
+    let kind = KeyKind::of_config(config);
     let now = UNIX_EPOCH + Duration::from_secs(NOW);
     let wanted = Wanted {
         folder: &config.cluster.certificates_dir,

@@ -159,6 +159,57 @@ pub fn has_of_host(path: &str) -> bool {
     })
 }
 
+/// Whether the container reaches the same file of the host by this path, each link on the way followed as it is there. `read_link` gives
+/// the target of a link of the host.
+///
+/// The end of the way alone does not decide: `/usr/libexec/kubernetes/login` may be a link to one in `/etc/alternatives`, which the
+/// container does not have, and only that to a file which it has.
+#[must_use]
+pub fn reaches_on_host(path: &str, read_link: impl Fn(&str) -> Option<String>) -> bool {
+    // As in the kernel (path_resolution(7)); more are a circle.
+    const LINKS: usize = 40;
+    let mut rest: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
+    let (mut done, mut links) = (String::new(), 0);
+    while let Some(part) = rest.pop() {
+        match part.as_str() {
+            "" | "." => continue,
+            ".." => {
+                if !has_folder(&done) {
+                    return false;
+                }
+                done.truncate(done.rfind('/').unwrap_or_default());
+                continue;
+            }
+            _ => done = format!("{done}/{part}"),
+        }
+        let Some(target) = read_link(&done) else {
+            continue;
+        };
+        links += 1;
+        let is_var_link = crate::paths::VAR_LINKS
+            .iter()
+            .any(|(link, _)| *link == done);
+        if links > LINKS || !(is_var_link || has_of_host(&done)) {
+            return false;
+        }
+        match target.starts_with('/') {
+            true => done.clear(),
+            false => done.truncate(done.rfind('/').unwrap_or_default()),
+        }
+        rest.extend(target.split('/').rev().map(str::to_owned));
+    }
+    has_of_host(&done)
+}
+
+/// Whether the container has a folder at this path of the host: one of the host's, or one in which something is mounted.
+fn has_folder(path: &str) -> bool {
+    let holds = |target: &str| {
+        let rest = target.strip_prefix(path);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    has_of_host(path) || MOUNTS.iter().any(|mount| holds(mount.target))
+}
+
 /// Links of the container's image into what is mounted: (link, target). [`crate::paths::VAR_LINKS`] are links there as
 /// they are on the host, so that a path means the same on both sides.
 pub const LINKS: &[(&str, &str)] = &[
@@ -357,6 +408,59 @@ mod tests {
             ("/tmp/login", false),
         ] {
             assert_eq!(has_of_host(path), has, "{path}");
+        }
+    }
+
+    #[test]
+    fn every_link_on_the_way_to_a_file_is_in_the_container_too() {
+        const LOGIN: &str = "/usr/libexec/kubernetes/credential-providers/login";
+        let file = "/usr/libexec/kubernetes/login-v2";
+        for (links, reaches) in [
+            (&[][..], true),
+            (&[(LOGIN, "../login-v2")], true),
+            (&[(LOGIN, file)], true),
+            (&[(LOGIN, "../../.././libexec//kubernetes/login-v2")], true),
+            (&[(LOGIN, "/usr/bin/login")], false),
+            // The container lacks the link in the middle.
+            (
+                &[
+                    (LOGIN, "/etc/alternatives/login"),
+                    ("/etc/alternatives/login", file),
+                ],
+                false,
+            ),
+            (
+                &[
+                    (LOGIN, "/etc/kubernetes/login"),
+                    ("/etc/kubernetes/login", file),
+                ],
+                true,
+            ),
+            // A folder on the way up.
+            (
+                &[(LOGIN, "/usr/share/login/../../libexec/kubernetes/l")],
+                false,
+            ),
+            // Links that the container has too.
+            (
+                &[
+                    (LOGIN, "/usr/local/bin/login"),
+                    ("/usr/local", "../var/usrlocal"),
+                ],
+                true,
+            ),
+            (
+                &[(LOGIN, "/usr/bin/login"), ("/usr/bin", "../var/bin")],
+                false,
+            ),
+            (&[(LOGIN, "login")], false),
+        ] {
+            let read_link = |path: &str| {
+                let mut links = links.iter();
+                let found = links.find(|(link, _)| *link == path);
+                found.map(|(_, target)| (*target).to_owned())
+            };
+            assert_eq!(reaches_on_host(LOGIN, read_link), reaches, "{links:?}");
         }
     }
 

@@ -241,7 +241,7 @@ fn keys(
     let there = |path: &str| fs::read_to_string(world.in_initrd(path)).ok();
     let wanted = Wanted {
         folder: &config.cluster.certificates_dir,
-        accounts: KeyKind::of(&config.cluster.encryption_algorithm),
+        accounts: KeyKind::of_config(config),
         certificates: &certificates(config),
         kubeconfigs: &kubeconfigs,
         renewal,

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use cluster::credential_providers::{self, Programs};
-use image::kubelet::{CREDENTIAL_PROVIDER_PROGRAMS, CREDENTIAL_PROVIDERS, has_of_host};
+use image::kubelet::{CREDENTIAL_PROVIDER_PROGRAMS, CREDENTIAL_PROVIDERS, reaches_on_host};
 use linux::atomic_file;
 use linux::world::World;
 
@@ -72,11 +72,12 @@ fn programs(world: &World) -> Programs {
         if let Some(name) = path.file_name()
             && executable(&path)
         {
-            let list = match is_in_container(world, &path) {
+            let name = name.to_string_lossy().into_owned();
+            let list = match is_in_container(world, &name) {
                 true => &mut programs.present,
                 false => &mut programs.outside,
             };
-            list.push(name.to_string_lossy().into_owned());
+            list.push(name);
         }
     }
     programs.present.sort();
@@ -84,13 +85,12 @@ fn programs(world: &World) -> Programs {
     programs
 }
 
-/// Whether the kubelet's container has the file to which this path of the node leads.
-fn is_in_container(world: &World, path: &Path) -> bool {
-    let canonical = |path: &Path| fs::canonicalize(path).ok();
-    let found = canonical(path).zip(canonical(&world.initrd));
-    found.is_some_and(|(found, root)| {
-        let below = found.strip_prefix(root).ok().and_then(Path::to_str);
-        below.is_some_and(|below| has_of_host(&format!("/{below}")))
+/// Whether the kubelet's container has the file to which this program's path leads, and each link on the way.
+fn is_in_container(world: &World, name: &str) -> bool {
+    let path = format!("{CREDENTIAL_PROVIDER_PROGRAMS}/{name}");
+    reaches_on_host(&path, |path| {
+        let target = fs::read_link(world.in_initrd(path)).ok()?;
+        Some(target.to_string_lossy().into_owned())
     })
 }
 
@@ -169,9 +169,18 @@ providers:
         put(&world.in_initrd(CREDENTIAL_PROVIDERS), TEXT);
         let programs = world.in_initrd(CREDENTIAL_PROVIDER_PROGRAMS);
         fs::create_dir_all(&programs).unwrap();
+        // It leads on to a file that the container has, and is itself in none of its mounts.
+        let alternative = world.in_initrd("/etc/alternatives/login");
+        fs::create_dir_all(alternative.parent().unwrap()).unwrap();
+        symlink("../../usr/libexec/kubernetes/login", &alternative).unwrap();
         for (file, target, fits) in [
             ("/usr/bin/login", "../../../bin/login", false),
             ("/usr/libexec/kubernetes/login", "../login", true),
+            (
+                "/usr/libexec/kubernetes/login",
+                "../../../../etc/alternatives/login",
+                false,
+            ),
         ] {
             let file = world.in_initrd(file);
             put(&file, "#!/bin/sh\n");

@@ -30,18 +30,36 @@ pub(crate) struct Discovered {
     pub(crate) version: Option<Version>,
 }
 
-/// Asks the control plane once whether this node may join, at the endpoint or else at the other servers that the object names; each request may take so long. The token goes to a server of the pinned authority alone.
+/// Whose the name is under which this node joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Name {
+    /// This node's: it has a certificate of the cluster for it.
+    Own,
+    /// Perhaps another machine's.
+    Unproven,
+}
+
+/// Asks the control plane once whether this node may join, at the endpoint or else at the other servers that the object names; each request
+/// may take so long. The token goes to a server of the pinned authority alone. A name that is this node's own may be that of a Ready node.
 ///
 /// # Errors
 /// The first reason not to trust or not to join the cluster.
-pub(crate) fn discover(object: &Object, join: &Join, timeout: Duration) -> Result<Discovered> {
+pub(crate) fn discover(
+    object: &Object,
+    join: &Join,
+    timeout: Duration,
+    name: Name,
+) -> Result<Discovered> {
     let endpoint = object.config.control_plane_url();
-    let name = &object.config.init.node_registration.name;
+    let unproven = match name {
+        Name::Own => None,
+        Name::Unproven => Some(object.config.init.node_registration.name.as_str()),
+    };
     let others = object.balancer.servers.iter();
     let others = others.map(|server| format!("https://{server}"));
     let mut reasons = Vec::new();
     for url in std::iter::once(endpoint.clone()).chain(others) {
-        match discover_at(&url, url == endpoint, name, join, timeout) {
+        match discover_at(&url, url == endpoint, unproven, join, timeout) {
             Ok(found) => return Ok(found),
             Err(error) => reasons.push(error),
         }
@@ -53,11 +71,11 @@ pub(crate) fn discover(object: &Object, join: &Join, timeout: Duration) -> Resul
     Err(reason.unwrap_or_else(|| anyhow!("no API server is known")))
 }
 
-/// Asks one server, the endpoint or another one that the object names.
+/// Asks one server, the endpoint or another one that the object names; `unproven` is a name that no Ready node may have.
 fn discover_at(
     endpoint: &str,
     is_endpoint: bool,
-    name: &str,
+    unproven: Option<&str>,
     join: &Join,
     timeout: Duration,
 ) -> Result<Discovered> {
@@ -80,7 +98,9 @@ fn discover_at(
     let map = api.get(KUBELET)?;
     let kubelet = map.as_ref().and_then(|map| map["data"]["kubelet"].as_str());
     let kubelet = kubelet.context("the cluster has no map kube-system/kubelet-config")?;
-    refuse_ready(&api, name)?;
+    if let Some(name) = unproven {
+        refuse_ready(&api, name)?;
+    }
     Ok(Discovered {
         kubelet: kubelet.to_owned(),
         version: version(&api),

@@ -15,7 +15,7 @@ use linux::atomic_file;
 use linux::world::World;
 
 use crate::control_plane::{self, write_changed};
-use crate::discover::discover;
+use crate::discover::{Name, discover};
 use crate::etcd_place;
 use crate::journal::{Journal, SHARED};
 use crate::object::Bootstrap;
@@ -74,7 +74,7 @@ fn begin(
     let endpoint = object.config.control_plane_url();
     let what = format!("the keys of the cluster at {endpoint}");
     let files = wait(world, limits, &what, || {
-        let info = discover(object, join, request)?.info;
+        let info = discover(object, join, request, Name::Unproven)?.info;
         let authority = Trust::Authority(&info.authority);
         let api = Api::without_certificate(&info.server, authority, request)?;
         let secret = api.with_token(&join.token).get(SHARED)?;

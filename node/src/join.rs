@@ -12,6 +12,7 @@ use cluster::kubeconfigs;
 use cluster::kubelet;
 use cluster::object::{Cni, Join, Object, own_skew};
 use cluster::release::Version;
+use cluster::report::Report;
 use cluster::static_pods::File;
 use image::kubelet::{BOOTSTRAP_KUBECONFIG, JOINED_CONFIG};
 use linux::atomic_file;
@@ -19,7 +20,7 @@ use linux::world::World;
 
 use crate::cni;
 use crate::control_plane::{sha256, write_changed};
-use crate::discover::{Discovered, discover};
+use crate::discover::{Discovered, Name, discover};
 use crate::identity;
 use crate::journal::Journal;
 use crate::object::Bootstrap;
@@ -54,13 +55,18 @@ pub(crate) fn prepare(
     match identity::read(world, name)? {
         Ok(_) if world.in_initrd(JOINED_CONFIG).exists() => {}
         found => {
+            // The configuration may have been removed from a node that has joined.
+            let own = match found {
+                Ok(_) => Name::Own,
+                Err(_) => Name::Unproven,
+            };
             let reason = found.err();
             let reason = reason.unwrap_or_else(|| format!("{JOINED_CONFIG} does not exist"));
             let endpoint = object.config.control_plane_url();
             tracing::info!("joining the cluster at {endpoint}: {reason}");
             let what = format!("the cluster at {endpoint}");
             let found = wait(world, limits, &what, || {
-                let found = discover(object, join, request)?;
+                let found = discover(object, join, request, own)?;
                 fits(world, object, &found)?;
                 Ok(found)
             })?;
@@ -89,23 +95,41 @@ fn own_files(world: &World, bootstrap: &Bootstrap) -> Result<()> {
     for File { path, text } in kubelet::of_node(&bootstrap.object.config, &bootstrap.host) {
         write_changed(world, &path, &text, 0o644)?;
     }
+    provider_id(world, &bootstrap.object)?;
     match bootstrap.object.cni {
         Cni::Flannel => cni::withdraw(world),
         Cni::Bridge | Cni::None => Ok(()),
     }
 }
 
+/// Brings what the cloud calls this machine into the kubelet's configuration, which is as the node joined: the object may have got `[cloud]`
+/// later. The rest of it stays.
+fn provider_id(world: &World, object: &Object) -> Result<()> {
+    let there = atomic_file::read(&world.in_initrd(JOINED_CONFIG));
+    let Some(text) = there.with_context(|| format!("reading {JOINED_CONFIG}"))? else {
+        return Ok(());
+    };
+    let text = String::from_utf8(text).with_context(|| format!("reading {JOINED_CONFIG}"))?;
+    let changed = kubelet::with_provider_id(&object.config, &text)
+        .map_err(|report| refused(JOINED_CONFIG, &report))?;
+    match changed {
+        Some(text) => write_changed(world, JOINED_CONFIG, &text, 0o644),
+        None => Ok(()),
+    }
+}
+
+/// The mistakes of a kubelet's configuration.
+fn refused(what: &str, report: &Report) -> anyhow::Error {
+    let lines: Vec<String> = report.mistakes.iter().map(ToString::to_string).collect();
+    anyhow!("{what} is refused: {}", lines.join("; "))
+}
+
 /// Writes what discovery found.
 fn write(world: &World, bootstrap: &Bootstrap, join: &Join, found: &Discovered) -> Result<()> {
     let object = &bootstrap.object;
     let info = &found.info;
-    let config = kubelet::joined(&object.config, join, &found.kubelet).map_err(|report| {
-        let lines: Vec<String> = report.mistakes.iter().map(ToString::to_string).collect();
-        anyhow!(
-            "the map kube-system/kubelet-config is refused: {}",
-            lines.join("; ")
-        )
-    })?;
+    let config = kubelet::joined(&object.config, join, &found.kubelet)
+        .map_err(|report| refused("the map kube-system/kubelet-config", &report))?;
     let authority = Some(sha256(info.authority.as_bytes()));
     // Files of this authority are there, and stay so: one after the other has what is new.
     let there = Journal::read(world)?.filter(|journal| journal.authority == authority);

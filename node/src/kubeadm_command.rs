@@ -27,7 +27,7 @@ use linux::world::World;
 
 use crate::administrator::api;
 use crate::control_plane;
-use crate::discover::{Discovered, discover};
+use crate::discover::{Discovered, Name, discover};
 use crate::identity;
 use crate::journal::Journal;
 use crate::object::{self, Bootstrap};
@@ -152,6 +152,7 @@ fn run(world: &World, verb: Verb, file: &str) -> Result<()> {
         tracing::info!("{note}");
     }
     expect(verb, &asked, file)?;
+    object::warn_of_version(&asked.object);
     // A kubelet that was started behind the documents may be at work on them.
     let (bootstrap, kubelet) = match begun(world, &text)? {
         Some(before) => {
@@ -213,17 +214,14 @@ fn begin(
     file: &str,
 ) -> Result<Bootstrap> {
     let journal = Journal::read(world)?;
-    let (text, object) = match &asked.discovery {
-        None => (text.to_owned(), asked.object),
+    let (text, object, host) = match &asked.discovery {
+        None => (text.to_owned(), asked.object, host),
         Some(discovery) => {
             let text = joined(world, text, &asked.object, discovery)?;
             let name = format!("{file} with the cluster's configuration");
-            (
-                text.clone(),
-                object::asked(world, &name, &text, object::PATIENCE)?
-                    .0
-                    .object,
-            )
+            let (asked, host) = object::asked(world, &name, &text, object::PATIENCE)?;
+            object::warn_of_version(&asked.object);
+            (text, asked.object, host)
         }
     };
     match &object.join {
@@ -243,7 +241,7 @@ fn joined(world: &World, text: &str, object: &Object, join: &Join) -> Result<Str
     };
     let what = format!("the cluster at {endpoint}");
     let documents = wait(world, limits, &what, || {
-        let found = discover(object, join, join::REQUEST)?;
+        let found = discover(object, join, join::REQUEST, Name::Unproven)?;
         of_cluster(object, join, &found)
     })?;
     waiting::done(world)?;

@@ -62,7 +62,7 @@ fn pinned(world: &World, object: &Object) -> Result<Pinned> {
     {
         return Ok(kept);
     }
-    let kind = KeyKind::of(&cluster.encryption_algorithm);
+    let kind = KeyKind::of_config(&object.config);
     let made = Pinned::make(HOST, kind, validity, now, built(world)?)?;
     atomic_file::write(&file, made.text().as_bytes(), 0o600)
         .with_context(|| format!("writing {}", file.display()))?;

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use cluster::address::is_global_unicast;
+use cluster::address::{IpVersion, is_global_unicast};
 use cluster::from_kubeadm::{self, Asked};
 use cluster::host::{CA_FOLDERS, Host};
 use cluster::object::{self, Image, Object, Role};
@@ -75,39 +75,22 @@ pub(crate) fn read(world: &World, patience: Duration) -> Result<Option<Bootstrap
         of_kubeadm || !world.in_initrd(KUBEADM_CONFIG).exists(),
         "this node has {CLUSTER} and {KUBEADM_CONFIG}: expected one of them; without the former kubeadm brings it up, without the latter Slipway does"
     );
-    let role = role(world)?;
-    let image = image(world)?;
-    let mut waiter = Waiter::until(world, patience);
-    loop {
-        let host = host(world)?;
-        let read = match of_kubeadm {
-            true => from_kubeadm::read(&text, &image, &host, role).map(|asked| asked.object),
-            false => object::read(&text, &image, &host, role),
-        };
-        match read {
-            Ok(mut object) => {
-                if object.lacks_second.is_none() || waiter.is_over() || waiter.elapsed() >= SECOND {
-                    let given = host_name(world)?;
-                    object
-                        .notes
-                        .extend(object::lowered("the host name", &given, &host.name));
-                    return Ok(Some(Bootstrap { object, host }));
-                }
-                waiter.say("an address of the other IP version");
-                waiter.examined();
-                waiter.sleep(LOOK_EVERY);
-            }
-            Err(report) => {
-                let lacks_address = lacks_address(&report, &host);
-                if !lacks_address || waiter.is_over() {
-                    return Err(refused(CLUSTER, &report, lacks_address).into());
-                }
-                waiter.say("a default route");
-                waiter.examined();
-                waiter.sleep(LOOK_EVERY);
-            }
-        }
-    }
+    let (image, role) = (image(world)?, role(world)?);
+    let read = |host: &Host| match of_kubeadm {
+        true => from_kubeadm::read(&text, &image, host, role).map(|asked| asked.object),
+        false => object::read(&text, &image, host, role),
+    };
+    let mut wait = Wait {
+        name: CLUSTER,
+        waiter: Waiter::until(world, patience),
+        second: SECOND,
+        source: &source,
+    };
+    let (mut object, host) = wait.until_read(world, read, |object| object)?;
+    let given = host_name(world)?;
+    let lowered = object::lowered("the host name", &given, &host.name);
+    object.notes.extend(lowered);
+    Ok(Some(Bootstrap { object, host }))
 }
 
 /// What kubeadm's documents ask of this node; `name` is what has them. A machine without a default route is waited for so long, where
@@ -122,20 +105,93 @@ pub(crate) fn asked(
     patience: Duration,
 ) -> Result<(Asked, Host)> {
     let (image, role) = (image(world)?, role(world)?);
-    let mut waiter = Waiter::until(world, patience);
-    loop {
-        let host = host(world)?;
-        match from_kubeadm::read(text, &image, &host, role) {
-            Ok(asked) => return Ok((asked, host)),
-            Err(report) => {
-                let lacks_address = lacks_address(&report, &host);
-                if !lacks_address || waiter.is_over() {
-                    return Err(refused(name, &report, lacks_address).into());
+    let read = |host: &Host| from_kubeadm::read(text, &image, host, role);
+    let mut wait = Wait {
+        name,
+        waiter: Waiter::until(world, patience),
+        // The kubelet's start waits for it.
+        second: Duration::ZERO,
+        source: &source,
+    };
+    wait.until_read(world, read, |asked| &asked.object)
+}
+
+/// A wait for the addresses that a text asks of the machine.
+struct Wait<'a> {
+    /// What has the text.
+    name: &'a str,
+    /// Until its deadline there is to be a default address, on a control plane one of the version of services.
+    waiter: Waiter<'a>,
+    /// How long an address of the other IP version is waited for.
+    second: Duration,
+    /// The kernel's source address of packets to other networks.
+    source: &'a dyn Fn(IpVersion) -> Option<IpAddr>,
+}
+
+impl Wait<'_> {
+    /// Reads the text for the machine as it is, again until it has the addresses or the wait is over.
+    ///
+    /// A default address comes of the IP version of the first subnet of services, if the machine has one: where networks have both,
+    /// a router's advertisement is often there before the lease, and an API server whose address is of another version than its services
+    /// ends at its start.
+    fn until_read<T>(
+        &mut self,
+        world: &World,
+        read: impl Fn(&Host) -> Result<T, Report>,
+        object: impl Fn(&T) -> &Object,
+    ) -> Result<(T, Host)> {
+        let mut first = IpVersion::V4;
+        loop {
+            let host = host(world, default_address(first, self.source))?;
+            let awaited = match read(&host) {
+                Ok(found) => {
+                    let wanted = object(&found).wanted_version();
+                    // An address of the text stays what it is.
+                    let without = Host {
+                        address: None,
+                        ..host.clone()
+                    };
+                    let wanted = wanted.filter(|_| read(&without).is_err());
+                    if let Some(version) = wanted
+                        && version != first
+                    {
+                        first = version;
+                        continue;
+                    }
+                    match self.lacks(object(&found), wanted) {
+                        Some(awaited) => awaited,
+                        None => return Ok((found, host)),
+                    }
                 }
-                waiter.say("a default route");
-                waiter.examined();
-                waiter.sleep(LOOK_EVERY);
+                Err(report) => {
+                    let lacks_address = lacks_address(&report, &host);
+                    if !lacks_address || self.waiter.is_over() {
+                        return Err(refused(self.name, &report, lacks_address).into());
+                    }
+                    "a default route".to_owned()
+                }
+            };
+            self.waiter.say(&awaited);
+            self.waiter.examined();
+            self.waiter.sleep(LOOK_EVERY);
+        }
+    }
+
+    /// The address that is still waited for, if there is one; `wanted` is the version that the default one should have and does not.
+    fn lacks(&self, object: &Object, wanted: Option<IpVersion>) -> Option<String> {
+        let waits = !self.waiter.is_over();
+        let waits_briefly = waits && self.waiter.elapsed() < self.second;
+        // A control plane's certificates and its member of etcd keep its address; a worker's is another one at its kubelet's next start.
+        let waits_for_default = match object.join {
+            Some(_) => waits_briefly,
+            None => waits,
+        };
+        match wanted {
+            Some(version) if waits_for_default => Some(format!("a default route of {version}")),
+            _ if waits_briefly && object.lacks_second.is_some() => {
+                Some("an address of the other IP version".to_owned())
             }
+            _ => None,
         }
     }
 }
@@ -224,10 +280,10 @@ fn kubelet() -> Map<String, Value> {
 }
 
 /// The facts of this machine.
-fn host(world: &World) -> Result<Host> {
+fn host(world: &World, address: Option<IpAddr>) -> Result<Host> {
     Ok(Host {
         name: name(world)?,
-        address: default_address(),
+        address,
         interfaces: interfaces()?,
         cri_socket: format!("unix://{RUNTIME_SOCKET}"),
         ca_folders: CA_FOLDERS
@@ -315,26 +371,52 @@ fn interfaces() -> Result<Vec<Vec<IpAddr>>> {
     Ok(interfaces.into_values().collect())
 }
 
-/// The address that the kernel gives packets to other networks: the one of the interface with the default route, IPv4
-/// before IPv6. A connected UDP socket sends nothing.
-pub(crate) fn default_address() -> Option<IpAddr> {
+/// The address of the interface with the default route, of this IP version before the other one. One that other machines cannot reach
+/// is none: a router's advertisement brings the route first, and until the address of its prefix is proven to be unique, packets go out
+/// with the link-local one.
+fn default_address(
+    first: IpVersion,
+    source: &dyn Fn(IpVersion) -> Option<IpAddr>,
+) -> Option<IpAddr> {
+    let versions = match first {
+        IpVersion::V4 => [IpVersion::V4, IpVersion::V6],
+        IpVersion::V6 => [IpVersion::V6, IpVersion::V4],
+    };
+    let mut found = versions.into_iter().filter_map(source);
+    found.find(|address| is_global_unicast(*address))
+}
+
+/// The address that the kernel gives packets to other networks. A connected UDP socket sends nothing.
+fn source(version: IpVersion) -> Option<IpAddr> {
     // Networks for documentation (RFC 5737, RFC 3849): no route but the default one leads there.
-    let there: [(IpAddr, IpAddr); 2] = [
-        (
+    let (any, there): (IpAddr, IpAddr) = match version {
+        IpVersion::V4 => (
             Ipv4Addr::UNSPECIFIED.into(),
             Ipv4Addr::new(192, 0, 2, 1).into(),
         ),
-        (
+        IpVersion::V6 => (
             Ipv6Addr::UNSPECIFIED.into(),
             Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
         ),
-    ];
-    there.into_iter().find_map(|(any, there)| {
-        let socket = UdpSocket::bind(SocketAddr::new(any, 0)).ok()?;
-        socket.connect(SocketAddr::new(there, 9)).ok()?;
-        let address = socket.local_addr().ok()?.ip();
-        (!address.is_unspecified() && !address.is_loopback()).then_some(address)
-    })
+    };
+    let socket = UdpSocket::bind(SocketAddr::new(any, 0)).ok()?;
+    socket.connect(SocketAddr::new(there, 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+/// Says that the default address is of another IP version than the first subnet of services, as kubeadm takes it too.
+pub(crate) fn warn_of_version(object: &Object) {
+    let Some((version, address)) = object.wanted_version().zip(object.address()) else {
+        return;
+    };
+    let effect = match object.join {
+        Some(_) => "",
+        None => ": an API server with such an address ends at its start",
+    };
+    tracing::warn!(
+        "the first subnet of services is of {version}, and this node's address is {address}{effect}; expected a default route of \
+         {version}, or an address of {version} in the node's config"
+    );
 }
 
 #[cfg(test)]
@@ -342,7 +424,121 @@ mod tests {
     use linux::world::Clock;
 
     use super::*;
-    use crate::samples::{machine, put};
+    use crate::samples::{machine, put, worker};
+
+    /// kubeadm's documents of a first node, without its address, and those of nodes that join.
+    const INIT: &str = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n";
+    const JOIN: &str = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: JoinConfiguration\ndiscovery:\n  bootstrapToken:\n    \
+        token: abcdef.0123456789abcdef\n    apiServerEndpoint: api.example.test:6443\n    caCertHashes: \
+        [\"sha256:7c2e69131a36ae2a042a339b33381c6d0d43887e2de83720eff5359e26aec866\"]\n";
+    const PLANE: &str = "controlPlane: {}\n";
+    const CLUSTER_V4: &str = "---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\ncontrolPlaneEndpoint: api.example.test\nnetworking: { serviceSubnet: 10.96.0.0/12 }\n";
+    const CLUSTER_V6: &str = "---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\ncontrolPlaneEndpoint: api.example.test\nnetworking: { serviceSubnet: \"fd00:6::/112\" }\n";
+    /// A cluster object of a worker.
+    const WORKER: &str = "endpoint = \"api.example.test:6443\"\n[join]\ntoken = \"abcdef.0123456789abcdef\"\n\
+        ca-hashes = [\"sha256:7c2e69131a36ae2a042a339b33381c6d0d43887e2de83720eff5359e26aec866\"]\n";
+
+    /// The address that a text has on a machine whose kernel has these source addresses from so many seconds on, and after how many it is
+    /// known.
+    fn settled(text: &str, addresses: &[(i64, &str)]) -> (Result<IpAddr>, i64) {
+        let folder = tempfile::tempdir().unwrap();
+        let world = worker(folder.path(), text);
+        let seconds = || world.micros() / 1_000_000;
+        let source = |version| {
+            let now = addresses.iter().filter(|(since, _)| *since <= seconds());
+            let mut all = now.map(|(_, text)| text.parse().unwrap());
+            all.rfind(|address| IpVersion::of(*address) == version)
+        };
+        let (image, role) = (image(&world).unwrap(), Role::Worker);
+        let read = |host: &Host| match from_kubeadm::is(text) {
+            true => from_kubeadm::read(text, &image, host, role).map(|asked| asked.object),
+            false => object::read(text, &image, host, role),
+        };
+        let mut wait = Wait {
+            name: CLUSTER,
+            waiter: Waiter::until(&world, PATIENCE),
+            second: SECOND,
+            source: &source,
+        };
+        let found = wait.until_read(&world, read, |object| object);
+        let address = found.map(|(object, _)| object.address().unwrap());
+        (address, seconds())
+    }
+
+    /// A router's advertisement brings its route before the address is proven to be unique; a lease comes later still.
+    #[test]
+    fn an_address_that_other_machines_cannot_reach_does_not_end_the_wait() {
+        for (addresses, expected) in [
+            (&[(0, "fe80::5"), (3, "10.0.0.5")][..], 3),
+            (&[(2, "169.254.7.5"), (4, "10.0.0.5")], 4),
+            (&[(0, "fe80::5"), (1, "fd00::5"), (9, "10.0.0.5")], 9),
+        ] {
+            let (address, after) = settled(INIT, addresses);
+            let own: IpAddr = "10.0.0.5".parse().unwrap();
+            assert_eq!((address.unwrap(), after), (own, expected), "{addresses:?}");
+        }
+        let text = format!("{INIT}{CLUSTER_V6}");
+        let (address, after) = settled(&text, &[(0, "fe80::5"), (2, "fd00::5")]);
+        assert_eq!(
+            (address.unwrap().to_string().as_str(), after),
+            ("fd00::5", 2)
+        );
+        let (address, after) = settled(INIT, &[(0, "fe80::5")]);
+        let error = address.unwrap_err();
+        assert_eq!(after, 60);
+        assert!(error.downcast_ref::<Refused>().unwrap().lacks_address);
+        assert!(
+            error.to_string().contains("only a link-local address"),
+            "{error}"
+        );
+    }
+
+    /// The API server ends at its start where its address is of another version than its services.
+    #[test]
+    fn the_default_address_is_of_the_version_of_services_where_the_machine_gets_one() {
+        let both = &[(0, "10.0.0.5"), (0, "fd00::5")][..];
+        let (late_v4, late_v6) = (
+            &[(0, "fd00::5"), (8, "10.0.0.5")][..],
+            &[(0, "10.0.0.5"), (8, "fd00::5")][..],
+        );
+        let own = format!("{INIT}localAPIEndpoint: {{ advertiseAddress: \"fd00::5\" }}\n");
+        let plane = format!("{JOIN}{PLANE}");
+        let named = format!("{WORKER}[networks]\nservices = \"10.96.0.0/12\"\n");
+        let given = format!("{named}[kubelet]\nargs = {{ node-ip = \"fd00::5\" }}\n");
+        for (text, addresses, expected) in [
+            (INIT, both, ("10.0.0.5", 0)),
+            (INIT, late_v4, ("10.0.0.5", 8)),
+            (&format!("{INIT}{CLUSTER_V6}"), both, ("fd00::5", 0)),
+            (&format!("{INIT}{CLUSTER_V6}"), late_v6, ("fd00::5", 8)),
+            // As kubeadm, if there is no other one.
+            (INIT, &late_v4[..1], ("fd00::5", 60)),
+            (
+                &format!("{INIT}{CLUSTER_V6}"),
+                &late_v6[..1],
+                ("10.0.0.5", 60),
+            ),
+            // Of the text.
+            (&own, late_v4, ("fd00::5", 0)),
+            // The cluster's subnets are not known before it is asked.
+            (&plane, late_v4, ("fd00::5", 0)),
+            (&format!("{plane}{CLUSTER_V4}"), late_v4, ("10.0.0.5", 8)),
+            (JOIN, late_v4, ("fd00::5", 0)),
+            (WORKER, late_v4, ("fd00::5", 0)),
+            (&named, late_v4, ("10.0.0.5", 8)),
+            // A worker's next start takes what has come since.
+            (
+                &format!("{JOIN}{CLUSTER_V4}"),
+                &late_v4[..1],
+                ("fd00::5", 20),
+            ),
+            (&given, late_v4, ("fd00::5", 0)),
+        ] {
+            let (address, after) = settled(text, addresses);
+            let address = address.unwrap_or_else(|error| panic!("{text}: {error:#}"));
+            let found = (address.to_string(), after);
+            assert_eq!((found.0.as_str(), found.1), expected, "{text}");
+        }
+    }
 
     /// The controller finds the machine of a node by it; half of it would be that of another one.
     #[test]

@@ -43,6 +43,7 @@ pub(crate) fn run(world: &World) -> Result<()> {
                  pods of other nodes are not reached by it until the kubelet is started with one"
             );
         }
+        object::warn_of_version(&bootstrap.object);
         files(world, bootstrap)?;
     }
     shutdown_limit::follow(world)?;

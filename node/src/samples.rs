@@ -195,9 +195,10 @@ fn taken(stream: &mut impl std::io::BufRead) -> Option<Request> {
 }
 
 /// A control plane on loopback, of real keys and of the objects that its bring-up applies.
+///
+/// Its files are in memory: a test's server has it in a thread that does not end, which would leave a folder behind.
 pub(crate) struct ControlPlane {
-    _root: tempfile::TempDir,
-    world: World,
+    files: BTreeMap<PathBuf, Vec<u8>>,
     objects: Vec<Value>,
     listener: TcpListener,
 }
@@ -224,9 +225,12 @@ impl ControlPlane {
         let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
         control_plane::prepare(&world, &bootstrap, |_| Ok(())).unwrap();
         let objects = apply::objects(&world, &bootstrap).unwrap();
+        let files = files(root.path());
+        let below = |(path, (_, content)): (PathBuf, (u64, Vec<u8>))| {
+            (path.strip_prefix(root.path()).unwrap().to_owned(), content)
+        };
         Self {
-            _root: root,
-            world,
+            files: files.into_iter().map(below).collect(),
             objects,
             listener,
         }
@@ -234,7 +238,8 @@ impl ControlPlane {
 
     /// A file of it.
     pub(crate) fn file(&self, path: &str) -> String {
-        fs::read_to_string(self.world.in_initrd(path)).unwrap()
+        let content = &self.files[Path::new(path.trim_start_matches('/'))];
+        String::from_utf8(content.clone()).unwrap()
     }
 
     /// The certificate of its API server, and the key.

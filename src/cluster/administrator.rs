@@ -28,7 +28,7 @@ pub fn kubeconfig(
     let authorities = certs::authorities(config);
     let wanted = Wanted {
         folder,
-        accounts: KeyKind::of(&config.cluster.encryption_algorithm),
+        accounts: KeyKind::of_config(config),
         certificates: &authorities,
         kubeconfigs: &[admin(file, server)?],
         renewal: Renewal::Ended,

@@ -55,7 +55,7 @@ impl Secrets {
         let authorities = certs::authorities(config);
         let wanted = Wanted {
             folder,
-            accounts: KeyKind::of(&config.cluster.encryption_algorithm),
+            accounts: KeyKind::of_config(config),
             certificates: &authorities,
             kubeconfigs: &[],
             renewal: Renewal::Ended,

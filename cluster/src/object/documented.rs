@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::translate::Translation;
-use super::{Cni, Further, Image, Join, Object, balancer, complete, join, kubeadm, name_address};
+use super::{
+    Cni, Further, Image, Join, Object, balancer, complete, join, kubeadm, name_address,
+    names_services, service_version,
+};
 use crate::config::{self, Reported};
 use crate::documents::Documents;
 use crate::host::Host;
@@ -50,6 +53,9 @@ pub(crate) fn read(
     if !translation.has_tokens {
         config.init.bootstrap_tokens.clear();
     }
+    let joins = is_worker || way.further.is_some();
+    let is_known = !joins || names_services(&translation);
+    let service_version = service_version(&config, is_worker).filter(|_| is_known);
     let lacks_second = name_address(&mut config, host);
     if is_worker {
         join::register(&mut config, has_taints, &translation.labels);
@@ -75,6 +81,7 @@ pub(crate) fn read(
         balancer: balancer::read(&none, false, report),
         notes,
         lacks_second,
+        service_version,
     })
 }
 

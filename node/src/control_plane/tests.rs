@@ -45,6 +45,26 @@ fn a_control_plane_is_written_once_and_a_second_boot_writes_nothing() {
     assert!(config.contains(gate), "{config}");
 }
 
+/// kubeadm's documents alone can have the gate, which decides in place of `encryptionAlgorithm`.
+#[test]
+fn the_gate_decides_the_service_accounts_key_too() {
+    for (gate, algorithm, is_elliptic) in [(true, "RSA-2048", true), (false, "ECDSA-P256", false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let text = format!(
+            "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\nlocalAPIEndpoint: {{ advertiseAddress: 10.0.0.7 }}\n\
+             ---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nencryptionAlgorithm: {algorithm}\n\
+             featureGates: {{ PublicKeysECDSA: {gate} }}\n"
+        );
+        let world = machine(folder.path(), &text);
+        prepared(&world).unwrap();
+        for file in ["ca.key", "sa.key"] {
+            let path = format!("/etc/kubernetes/pki/{file}");
+            let key = fs::read_to_string(world.in_initrd(&path)).unwrap();
+            assert_eq!(!key.contains("RSA"), is_elliptic, "{gate} {file}");
+        }
+    }
+}
+
 #[test]
 fn the_api_server_ends_soon_unless_the_object_has_it_otherwise() {
     let folder = tempfile::tempdir().unwrap();

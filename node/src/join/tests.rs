@@ -289,6 +289,69 @@ fn a_name_that_a_ready_node_has_is_refused_until_it_is_ready_no_more() {
     }
 }
 
+/// Somebody removed the kubelet's configuration. The node's own certificate proves that the Ready node is this one.
+#[test]
+fn a_worker_whose_configuration_is_gone_joins_anew_while_its_node_is_ready() {
+    let plane = ControlPlane::new();
+    let identity = plane.file("/etc/kubernetes/kubelet.conf");
+    let (object, pair) = (plane.worker(), plane.certificate());
+    let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
+    let requests = serve_by_tls(
+        plane.listener(),
+        move || pair.clone(),
+        move |request| match request.line.contains(NODE) {
+            true => Answer::Full(200, ready.to_string()),
+            false => plane.answer(request),
+        },
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let world = worker(folder.path(), &object);
+    let error = refused(&world, folder.path());
+    assert!(error.contains("that is Ready"), "{error}");
+    drop(seen(&requests));
+    put(&world.in_initrd("/etc/kubernetes/kubelet.conf"), &identity);
+    prepared(&world).unwrap_or_else(|error| panic!("{error:#}"));
+    assert!(world.in_initrd(JOINED_CONFIG).exists());
+    let asked = seen(&requests);
+    assert!(
+        !asked.iter().any(|(line, _)| line.contains(NODE)),
+        "{asked:?}"
+    );
+}
+
+/// The kubelet says it once, as it registers its node: without it in the configuration a node that is deleted comes back without it.
+#[test]
+fn a_worker_that_joined_before_the_cloud_was_set_gets_its_providers_id() {
+    let plane = ControlPlane::new();
+    let identity = plane.file("/etc/kubernetes/kubelet.conf");
+    let object = plane.worker() + "[kubelet.config]\nmaxPods = 50\n";
+    let folder = tempfile::tempdir().unwrap();
+    let world = worker(folder.path(), &object);
+    let _requests = serving_plane(plane);
+    let metadata =
+        "AFTERBURN_AWS_AVAILABILITY_ZONE=eu-central-1a\nAFTERBURN_AWS_INSTANCE_ID=i-0abc\n";
+    put(&world.in_run(image::paths::RUN_METADATA), metadata);
+    prepared(&world).unwrap_or_else(|error| panic!("{error:#}"));
+    put(&world.in_initrd("/etc/kubernetes/kubelet.conf"), &identity);
+    let before = read(&world, JOINED_CONFIG);
+    assert!(!before.contains("providerID"), "{before}");
+    let cloud = format!("{object}[cloud]\nprovider = \"aws\"\n");
+    put(&world.in_initrd(image::paths::CLUSTER), &cloud);
+    prepared(&world).unwrap_or_else(|error| panic!("{error:#}"));
+    let config = read(&world, JOINED_CONFIG);
+    let line = "providerID: aws:///eu-central-1a/i-0abc\n";
+    assert_eq!(config.replace(line, ""), before);
+    assert!(config.contains(line), "{config}");
+    let flags = read(&world, "/var/lib/kubelet/kubeadm-flags.env");
+    assert!(flags.contains("--cloud-provider=external"), "{flags}");
+    let written = files(folder.path());
+    prepared(&world).unwrap_or_else(|error| panic!("{error:#}"));
+    assert!(files(folder.path()) == written, "a file was written again");
+    put(&world.in_initrd(JOINED_CONFIG), "- x\n");
+    let error = format!("{:#}", prepared(&world).unwrap_err());
+    assert!(error.contains("config.yaml is refused: "), "{error}");
+}
+
 /// The image's kubelet is 1.36.3.
 #[test]
 fn a_kubelet_that_the_control_planes_version_does_not_allow_does_not_join() {

@@ -5,7 +5,7 @@ use std::fs;
 
 use cluster::credential_providers::{self, Programs};
 use cluster::report::Position;
-use image::kubelet::{CREDENTIAL_PROVIDER_PROGRAMS, CREDENTIAL_PROVIDERS, has_of_host};
+use image::kubelet::{CREDENTIAL_PROVIDER_PROGRAMS, CREDENTIAL_PROVIDERS, reaches_on_host};
 
 use super::found::Found;
 use crate::layer::Kind;
@@ -77,16 +77,20 @@ fn programs(found: &Found) -> Programs {
     let names = found.below_folder(CREDENTIAL_PROVIDER_PROGRAMS);
     for name in names.filter(|name| !name.contains('/')) {
         let path = format!("{CREDENTIAL_PROVIDER_PROGRAMS}/{name}");
-        let Ok(path) = resolve(&found.tree, &path, true) else {
+        let Ok(end) = resolve(&found.tree, &path, true) else {
             continue;
         };
-        let is_program = found.tree.get(&path).is_some_and(|entry| {
+        let is_program = found.tree.get(&end).is_some_and(|entry| {
             matches!(entry.kind, Kind::File(_) | Kind::HardLink(_)) && entry.mode & 0o111 != 0
         });
         if !is_program {
             continue;
         }
-        let list = match has_of_host(&path) {
+        let read_link = |path: &str| match &found.tree.get(path)?.kind {
+            Kind::Symlink(target) => Some(target.clone()),
+            _ => None,
+        };
+        let list = match reaches_on_host(&path, read_link) {
             true => &mut programs.present,
             false => &mut programs.outside,
         };
@@ -121,6 +125,31 @@ providers:
         check(&recipe, &found(entries), &mut mistakes);
         let report = mistakes.render(false);
         report.replace(folder.path().to_str().unwrap(), "")
+    }
+
+    #[test]
+    fn a_plugin_and_each_link_to_it_must_be_in_the_kubelets_container() {
+        let program = format!("{CREDENTIAL_PROVIDER_PROGRAMS}/registry-login");
+        let content = format!("content = \"\"\"\n{CONFIG}\"\"\"\n");
+        for outside in [
+            vec![
+                Entry::file("/usr/bin/registry-login", 0o755, "x"),
+                Entry::symlink(program.clone(), "/usr/bin/registry-login"),
+            ],
+            vec![
+                Entry::file("/usr/libexec/kubernetes/login", 0o755, "x"),
+                Entry::symlink("/etc/alternatives/login", "/usr/libexec/kubernetes/login"),
+                Entry::symlink(program.clone(), "/etc/alternatives/login"),
+            ],
+        ] {
+            let report = report(&content, outside);
+            for expected in [
+                "a link to a file that the kubelet's container does not have",
+                "/a.toml:12:9\n",
+            ] {
+                assert!(report.contains(expected), "{report}");
+            }
+        }
     }
 
     #[test]
@@ -162,17 +191,6 @@ providers:
                     assert!(report.contains(expected), "{expected}\n{report}");
                 }
             }
-        }
-        let outside = vec![
-            Entry::file("/usr/bin/registry-login", 0o755, "x"),
-            Entry::symlink(program("registry-login"), "/usr/bin/registry-login"),
-        ];
-        let report_outside = report(&content, outside);
-        for expected in [
-            "a link to a file that the kubelet's container does not have",
-            "/a.toml:12:9\n",
-        ] {
-            assert!(report_outside.contains(expected), "{report_outside}");
         }
         let link = report("link = '/nowhere'\n", Vec::new());
         assert!(link.contains("is not a text of the recipe"), "{link}");
