@@ -89,6 +89,7 @@ fn make(session: &Session, locked: LockedRecipe) -> Result<Image> {
     )?;
     // Not beside them: both keep two processors busy, and a third chain made the build no faster.
     let kubelet = kubelet::install(session, &locked)?;
+    rootfs::refuse_unused(&locked.recipe, &rootfs.report, &kubelet.reports)?;
     let identity = identity::describe(&locked, &rootfs, &kernel, &kubelet)?;
     let layers = layers::collect(session, &locked, &identity, &rootfs, &kernel, &kubelet)?;
     let root = root::seal(session, &locked, &rootfs, &layers)?;
@@ -140,7 +141,7 @@ fn line(session: &Session, request: &Request) -> Result<Built> {
     bound_cache(session)?;
     Ok(Built {
         out: output.folder,
-        removed: removed::line(&image.removed),
+        removed: removed::line(&image.removed, &image.kubelet.reports),
         locked: image.locked,
     })
 }

@@ -55,7 +55,7 @@ pub use check::{
     ContainerdRelease, DebFile, DebFrom, Debian, Download, EtcdRelease, FileEntry, FileKind,
     FileTree, Image, ImagesFrom, Kernel, KubeletSource, Kubernetes, KubernetesTool, Locale,
     Lockdown, NEWEST_KUBERNETES_MINOR, Prebuilt, PrebuiltFrom, RootOptions, Run, TreeFrom, Units,
-    User,
+    User, aws_cloud_controller,
 };
 pub(crate) use check::{LOAD, ZONES, covered};
 pub use load::{Choice, load, load_as, only_one, several_given, variants};

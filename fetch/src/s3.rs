@@ -33,8 +33,10 @@ pub(crate) struct Object {
     anonymous: bool,
     /// Whether the last request was signed.
     signed: bool,
-    /// What S3 says of the refused request, or of the credentials that it refused before.
+    /// What S3 says of the last request that it refused.
     said: Option<String>,
+    /// What it says of the credentials, once it refused them.
+    said_of_credentials: Option<String>,
 }
 
 /// The location of an object.
@@ -56,6 +58,7 @@ impl Object {
             anonymous: false,
             signed: false,
             said: None,
+            said_of_credentials: None,
         }
     }
 
@@ -190,20 +193,21 @@ impl HttpSource for Object {
             return None;
         }
         self.anonymous = true;
+        self.said_of_credentials = self.said.take();
         Some("S3 refuses the credentials; retrying without them")
     }
 
-    fn note(&self, _: StatusCode) -> Option<String> {
-        self.said.clone()
+    // Where the request without credentials is refused for lack of them, S3's reason to refuse the credentials says more. Any other status
+    // is of the object itself, and its code is that of the same answer.
+    fn note(&self, status: StatusCode) -> Option<String> {
+        let denied = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        let of_credentials = self.said_of_credentials.as_ref().filter(|_| denied);
+        of_credentials.or(self.said.as_ref()).cloned()
     }
 
-    // Of credentials that were refused it says why; of the request without them no more than that they are missing.
     fn refused(&mut self, answer: Response) -> Reading<'_> {
         Box::pin(async move {
-            let said = s3_error::note(answer).await;
-            if !self.anonymous || self.said.is_none() {
-                self.said = said;
-            }
+            self.said = s3_error::note(answer).await;
         })
     }
 }

@@ -315,6 +315,38 @@ fn what_s3_refuses_is_told_with_its_code() {
     }
 }
 
+/// The code beside a status is of the same answer: only a further refusal of credentials leaves the first one's reason.
+#[test]
+fn what_the_request_without_credentials_finds_has_its_own_code() {
+    let busy = Mutex::new(true);
+    let (s3, _) = serve(move |request| match request.header("authorization") {
+        Some(_) => refusal("403 Forbidden", "AccessDenied"),
+        None if request.path.ends_with("/gone") => refusal("404 Not Found", "NoSuchKey"),
+        None if request.path.ends_with("/bare") => status("404 Not Found"),
+        None if request.path.ends_with("/busy") && std::mem::take(&mut *busy.lock().unwrap()) => {
+            refusal("503 Slow Down", "SlowDown")
+        }
+        None => refusal("403 Forbidden", "AllAccessDisabled"),
+    });
+    let mut options = with_s3(&s3, None);
+    options.endpoints.s3_region = Some("eu-west-1".to_owned());
+    options.credentials = Some(Credentials {
+        key: "KEY".to_owned(),
+        secret: "SECRET".to_owned(),
+        token: None,
+    });
+    for (object, expected) in [
+        ("gone", "404 Not Found; S3 says NoSuchKey"),
+        ("bare", "404 Not Found"),
+        ("closed", "403 Forbidden; S3 says AccessDenied"),
+        ("busy", "403 Forbidden; S3 says AccessDenied"),
+    ] {
+        let failure = fetch(options.clone(), &format!("s3://bucket/{object}")).unwrap_err();
+        let text = failure.to_string();
+        assert!(text.ends_with(expected), "{object}: {text}");
+    }
+}
+
 #[test]
 fn a_bucket_that_is_not_there_is_told_at_once() {
     let (s3, log) = serve(s3);

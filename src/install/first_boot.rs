@@ -94,6 +94,14 @@ const MAKERS: &[Maker] = &[
     },
 ];
 
+/// What every tree is cleaned of, and a node makes by a unit of the package or of the image.
+const CLEANED: &[&str] = &[
+    "etc/ssh/ssh_host_rsa_key",
+    "etc/ssh/ssh_host_ecdsa_key",
+    "etc/ssh/ssh_host_ed25519_key",
+    "etc/iscsi/initiatorname.iscsi",
+];
+
 /// The texts of all units and programs, for the key of the step that writes them.
 pub(super) fn text() -> String {
     let texts = MAKERS.iter().map(|maker| {
@@ -101,6 +109,17 @@ pub(super) fn text() -> String {
         format!("{}\n{unit}{program}", maker.paths.join(" "))
     });
     texts.collect()
+}
+
+/// What a container is going to lack of a tree that is not cleaned yet: nothing in it makes that anew.
+pub(super) fn cleaned(root: &Path, purpose: Purpose) -> Vec<FirstBoot> {
+    let paths = CLEANED.iter().filter(|_| purpose == Purpose::Container);
+    let paths = paths.filter(|path| root.join(path).symlink_metadata().is_ok());
+    let lacking = paths.map(|path| FirstBoot {
+        path: format!("/{path}"),
+        unit: None,
+    });
+    lacking.collect()
 }
 
 /// Takes the files out of a tree. A node gets the units that make them; nothing makes them in a container.
@@ -218,6 +237,20 @@ mod tests {
         let link = root.join(UNITS).join("sysinit.target.wants").join(unit);
         assert!(fs::metadata(link).unwrap().is_file());
         assert!(take(root, Purpose::Node).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_container_lacks_the_keys_that_every_tree_is_cleaned_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        fs::create_dir_all(root.join("etc/ssh")).unwrap();
+        for name in ["ssh_host_rsa_key", "ssh_host_rsa_key.pub", "sshd_config"] {
+            fs::write(root.join("etc/ssh").join(name), "").unwrap();
+        }
+        let lacking = cleaned(root, Purpose::Container);
+        let paths: Vec<&str> = lacking.iter().map(|made| made.path.as_str()).collect();
+        assert_eq!(paths, ["/etc/ssh/ssh_host_rsa_key"]);
+        assert!(cleaned(root, Purpose::Node).is_empty());
     }
 
     #[test]

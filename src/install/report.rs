@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct Report {
     /// Packages that are removed with the package manager, sorted by name.
     pub dropped: Vec<Dropped>,
-    /// Files of the packages' scripts that the node makes itself.
+    /// Files of the packages' scripts that the node makes itself, and that a container is without.
     pub first_boot: Vec<FirstBoot>,
     /// Files that scripts have made and that may be different each time.
     pub suspects: Vec<Made>,
@@ -43,7 +43,7 @@ pub struct Missed {
 pub struct FirstBoot {
     /// The file or folder.
     pub path: String,
-    /// The unit that makes it; none if its program makes it when it wants it.
+    /// The unit that makes it; none if its program makes it when it wants it, and of a container.
     pub unit: Option<String>,
 }
 

@@ -126,7 +126,8 @@ impl Image {
         }
         let manifest = self.identity.manifest.to_text();
         fs::write(folder.join("manifest.json"), manifest).with_context(about)?;
-        fs::write(folder.join(removed::FILE), removed::text(&self.removed)).with_context(about)?;
+        let removed = removed::text(&self.removed, &self.kubelet.reports);
+        fs::write(folder.join(removed::FILE), removed).with_context(about)?;
         if !self.root.changes.is_empty() {
             let text = serde_json::to_string_pretty(&self.root.changes)? + "\n";
             fs::write(folder.join(CHANGES), text).with_context(about)?;

@@ -1,15 +1,17 @@
-//! `removed.txt`: what an image lacks of its packages, who may miss it, and what a node makes itself.
+//! `removed.txt`: what an image lacks of its packages, who may miss it, what a node makes itself, and what its containers are without.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::install::{Missed, Report};
+use crate::steps::rootfs;
 
 /// The file's name in the output folder.
 pub const FILE: &str = "removed.txt";
 
-/// The text for a root.
+/// The text for a root and its containers, these by the sets of their packages.
 #[must_use]
-pub fn text(report: &Report) -> String {
+pub fn text(report: &Report, containers: &BTreeMap<String, Report>) -> String {
     let mut text = String::new();
     if !report.dropped.is_empty() {
         text += "Packages whose files are removed, since only the packaging needs them. A package that the recipe names stays.\n";
@@ -39,6 +41,16 @@ pub fn text(report: &Report) -> String {
     for path in &report.host_name {
         writeln!(text, "{path}").ok();
     }
+    for (set, report) in containers {
+        if report.first_boot.is_empty() {
+            continue;
+        }
+        let container = rootfs::container(set);
+        writeln!(text, "\nFiles that packages' scripts made, and that {container} lacks: nothing makes them there at its start\n").ok();
+        for made in &report.first_boot {
+            writeln!(text, "{}", made.path).ok();
+        }
+    }
     text
 }
 
@@ -53,7 +65,7 @@ pub(super) fn missed_by(missed: &Missed) -> String {
 
 /// The closing line of a build; none if nothing is removed.
 #[must_use]
-pub fn line(report: &Report) -> Option<String> {
+pub fn line(report: &Report, containers: &BTreeMap<String, Report>) -> Option<String> {
     let mut parts = Vec::new();
     let dropped = report.dropped.len();
     let missed = report
@@ -78,6 +90,12 @@ pub fn line(report: &Report) -> Option<String> {
             report.host_name.len()
         ));
     }
+    let lacking: usize = (containers.values())
+        .map(|container| container.first_boot.len())
+        .sum();
+    if lacking > 0 {
+        parts.push(format!("{lacking} files left out of containers"));
+    }
     match parts.is_empty() {
         true => None,
         false => Some(format!("{FILE}: {}", parts.join("; "))),
@@ -91,8 +109,12 @@ mod tests {
 
     #[test]
     fn all_that_is_not_there_is_named() {
+        let none = BTreeMap::new();
         assert_eq!(
-            (text(&Report::default()), line(&Report::default())),
+            (
+                text(&Report::default(), &none),
+                line(&Report::default(), &none)
+            ),
             (String::new(), None)
         );
         let report = Report {
@@ -112,7 +134,7 @@ mod tests {
             suspects: Vec::new(),
             host_name: vec!["/etc/mailname".into()],
         };
-        let text = text(&report);
+        let text = text(&report, &none);
         for expected in [
             "\ndpkg\n  stays: /usr/sbin/start-stop-daemon\n",
             "  may be missed by /usr/sbin/update-shells (debianutils): /usr/bin/dpkg-realpath\n",
@@ -122,9 +144,40 @@ mod tests {
             assert!(text.contains(expected), "{expected}\n{text}");
         }
         assert_eq!(
-            line(&report).unwrap(),
+            line(&report, &none).unwrap(),
             "removed.txt: 1 packages removed, 1 of them named by files that stay; 1 files made on first boot; \
              1 files with the build's host name"
+        );
+    }
+
+    #[test]
+    fn what_a_container_lacks_is_listed_by_container() {
+        let without = |path: &str| Report {
+            first_boot: vec![FirstBoot {
+                path: path.into(),
+                unit: None,
+            }],
+            ..Report::default()
+        };
+        let containers = BTreeMap::from([
+            (
+                "image r.example/db:1".into(),
+                without("/var/lib/mysql/ibdata1"),
+            ),
+            ("image r.example/tools:1".into(), Report::default()),
+            ("kubelet".into(), without("/etc/munge/munge.key")),
+        ]);
+        let text = text(&Report::default(), &containers);
+        for expected in [
+            "that the container image r.example/db:1 lacks: nothing makes them there at its start\n\n/var/lib/mysql/ibdata1\n",
+            "that the kubelet's container lacks: nothing makes them there at its start\n\n/etc/munge/munge.key\n",
+        ] {
+            assert!(text.contains(expected), "{expected}\n{text}");
+        }
+        assert!(!text.contains("tools"), "{text}");
+        assert_eq!(
+            line(&Report::default(), &containers).unwrap(),
+            "removed.txt: 2 files left out of containers"
         );
     }
 }

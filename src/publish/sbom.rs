@@ -408,14 +408,12 @@ pub fn list(
         .flat_map(|set| {
             let packages = locked.lock.sets.get(set).into_iter().flatten();
             packages.map(move |package| {
-                let dropped = match set {
-                    SET_ROOT => rootfs.dropped.as_slice(),
-                    SET_KUBELET => &kubelet.dropped,
-                    set => kubelet.composed.get(set).map_or(&[][..], Vec::as_slice),
+                let report = match set {
+                    SET_ROOT => Some(rootfs),
+                    set => kubelet.reports.get(set),
                 };
-                let dropped = dropped
-                    .iter()
-                    .find(|dropped| dropped.package == package.name);
+                let mut dropped = report.into_iter().flat_map(|report| &report.dropped);
+                let dropped = dropped.find(|dropped| dropped.package == package.name);
                 let component = Component::package(package, set, distribution);
                 match set {
                     SET_LOCALES => component.compiled_to(&locked.recipe.locale.generate),

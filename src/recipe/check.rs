@@ -54,6 +54,9 @@ mod cluster_object;
 mod containerd;
 mod mirrors;
 
+// Floor: programs whose version follows that of Kubernetes
+mod cloud_controller;
+
 // Floor: what Slipway writes
 mod reserved;
 
@@ -88,6 +91,7 @@ use variables::Variables;
 pub use accounts::{Accounts, User};
 pub use build::Run;
 pub use ca::Authority;
+pub use cloud_controller::aws_cloud_controller;
 pub use composed::Composed;
 pub use containers::{ContainerImage, EtcdRelease, ImagesFrom, Prebuilt, PrebuiltFrom};
 pub use debian::Debian;
@@ -260,6 +264,7 @@ pub(super) fn recipe(
     check.sectors(&artifacts, sector);
     let root = root::check(&mut check, &root);
     let containers = check.containers(containers);
+    cloud_controller::check(&mut check, &containers, version);
     let recipe = Recipe {
         path: path.to_owned(),
         variant,

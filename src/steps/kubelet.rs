@@ -16,7 +16,7 @@ use image::paths::KUBELET_ROOTFS;
 use super::{accounts, rootfs};
 use crate::host::cache::Cache;
 use crate::host::session::Session;
-use crate::install::{self, Dropped, Purpose};
+use crate::install::{self, Purpose, Report};
 use crate::layer::{Entry, Layer};
 use crate::lock;
 use crate::lock::LockedRecipe;
@@ -36,10 +36,8 @@ pub struct Kubelet {
     pub images: BTreeMap<String, String>,
     /// The baked images that others built: full name and digest of the manifest.
     pub prebuilt: Vec<(String, String)>,
-    /// The packages that are removed from its container.
-    pub dropped: Vec<Dropped>,
-    /// The same of the container images that are composed of packages, by the names of their sets.
-    pub composed: BTreeMap<String, Vec<Dropped>>,
+    /// What became of the packages of its container, and of the container images that are composed of packages, by the names of their sets.
+    pub reports: BTreeMap<String, Report>,
 }
 
 impl Kubelet {
@@ -65,15 +63,10 @@ pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Kubelet> {
     let options = rootfs::options(locked, Purpose::Container, packages.unwrap_or_default());
     let debs = locked.packages(session, SET_KUBELET)?;
     let rootfs = install::install(session, "kubelet rootfs", &debs, &options)?;
-    let rootfs = rootfs::without_generated(
-        session,
-        locked,
-        (&debs, &options),
-        "kubelet generated",
-        rootfs,
-    )?;
+    let rootfs =
+        rootfs::without_generated(session, locked, SET_KUBELET, (&debs, &options), rootfs)?;
     let rootfs = accounts::of_container(&locked.recipe, rootfs)?;
-    let images = images::bake(session, locked, &programs.components)?;
+    let mut images = images::bake(session, locked, &programs.components)?;
     let mistakes = locked
         .recipe
         .cluster_mistakes(&program.version, &images.references);
@@ -96,14 +89,15 @@ pub fn install(session: &Session, locked: &LockedRecipe) -> Result<Kubelet> {
     ];
     let architecture = locked.recipe.image.architecture.debian();
     let layout = container::image(session, content, architecture, lock.epoch)?;
+    let set = SET_KUBELET.to_owned();
+    images.reports.insert(set, rootfs.report);
     Ok(Kubelet {
         programs: Some(programs),
         layers,
         layout: Some(layout),
         images: images.references,
         prebuilt: images.prebuilt,
-        dropped: rootfs.report.dropped,
-        composed: images.composed,
+        reports: images.reports,
     })
 }
 

@@ -1,5 +1,8 @@
 //! Container images in the root: those that others built, and those that are composed of packages.
 
+#[path = "../generated/package.rs"]
+mod package;
+
 use std::fs;
 
 use memchr::memmem;
@@ -86,34 +89,77 @@ fn images_of_others_are_baked_under_their_own_names() {
     }
 }
 
+/// Makes a key, which nothing makes in a container, and one that a node makes on its first boot.
+const POSTINST: &str = "#!/bin/sh
+set -e
+mkdir -p /etc/keymaker /etc/munge
+head -c 16 /dev/urandom | od >/etc/keymaker/key
+head -c 16 /dev/urandom | od >/etc/munge/munge.key
+";
+
 /// An image of packages is installed in a folder of the root, with what they depend on, and its check runs in it; a package that
-/// does not exist has its place.
+/// does not exist has its place, and so has one whose script makes a key.
 #[test]
 fn an_image_of_packages_is_installed_and_checked() {
     let place = Place::new("composed", None);
     let program = program(&place.folder, "v1.36.3");
     fs::write(place.folder.join("recipes/kubelet"), &program).unwrap();
+    package::write(
+        &place.folder.join("recipes/keymaker.deb"),
+        "keymaker",
+        POSTINST,
+    );
     ask_for(&place, "1.36.3", &["{ file = \"kubelet\" }".to_owned()]);
     let recipe = place.folder.join("recipes/small.toml");
     let text = fs::read_to_string(&recipe).unwrap();
-    let write = |package: &str, option: &str| {
+    // The root has the package too, and another file in the place of its key.
+    let debs = "[debian]\ndebs = [{ file = \"keymaker.deb\" }]\n";
+    let text = text.replacen("[debian]\n", debs, 1);
+    let text = format!("{text}[files.\"/etc/keymaker/key\"]\nremove = true\n");
+    let write = |package: &str, option: &str, root: &str| {
         let image = format!(
-            "[[containers.composed]]\nname = \"r.example/tools:v1\"\npackages = [\"{package}\"]\nentrypoint = [\"/usr/bin/jq\"]\n\
-             user = \"1000:1000\"\ncheck = [\"/usr/bin/jq\", \"{option}\"]\n[root]\ncompression = \"none\"\n"
+            "[[containers.composed]]\nname = \"r.example/tools:v1\"\npackages = [\"{package}\", \"keymaker\"]\n\
+             entrypoint = [\"/usr/bin/jq\"]\nuser = \"1000:1000\"\nenvironment = {{ TOOLS = \"yes\" }}\n\
+             check = [\"/usr/bin/jq\", \"{option}\", 'env.TOOLS == \"yes\"']\n[root]\ncompression = \"none\"\n{root}"
         );
         fs::write(&recipe, format!("{text}{image}")).unwrap();
-        run(&place, &["build", "recipes/small.toml", "-o", "out"])
+        run(
+            &place,
+            &["build", "recipes/small.toml", "-o", "out", "--quiet"],
+        )
     };
-    let (good, said) = write("jqq", "--version");
-    let line = format!("recipes/small.toml:{}:13", text.lines().count() + 3);
-    assert!(!good && said.contains(&line), "{line}: {said}");
+    let line = text.lines().count() + 3;
+    let (good, said) = write("jqq", "-ne", "");
+    let missing = format!("recipes/small.toml:{line}:13");
+    assert!(!good && said.contains(&missing), "{missing}: {said}");
     assert!(said.contains("did you mean `jq`?"), "{said}");
-    let (good, said) = write("jq", "--wrong");
+    let (good, said) = write("jq", "-ne", "");
+    let generates = [
+        "a script of `keymaker` generates in the container image r.example/tools:v1 what is different",
+        "`same-on-every-node = [\"/etc/keymaker/key\"]` in [root]",
+        &format!("recipes/small.toml:{line}:19"),
+    ];
+    for words in generates {
+        assert!(!good && said.contains(words), "{words}: {said}");
+    }
+    assert!(!said.contains("remove = true"), "{said}");
+    let root = "same-on-every-node = [\"/etc/keymaker/key\"]\n";
+    let (good, said) = write("jq", "--wrong", root);
     assert!(!good && said.contains("the check of the image"), "{said}");
     assert!(said.contains("Unknown option"), "{said}");
-    let (good, said) = write("jq", "--version");
+    let (good, said) = write("jq", "-ne", root);
     assert!(good, "{said}");
+    let lacks = "warning: the container image r.example/tools:v1 lacks";
+    assert!(
+        said.contains(lacks) && said.contains(": /etc/munge/munge.key"),
+        "{said}"
+    );
     let out = place.folder.join("out/small-1.0");
+    let removed = fs::read_to_string(out.join("removed.txt")).unwrap();
+    let (_, of_image) = removed
+        .split_once("the container image r.example/tools:v1 lacks")
+        .unwrap();
+    assert!(of_image.contains("\n/etc/munge/munge.key\n"), "{removed}");
     let sbom = fs::read_to_string(out.join("sbom.cdx.json")).unwrap();
     assert!(sbom.contains("\"image r.example/tools:v1\""), "{sbom}");
     let disk = fs::read(out.join("disk.raw")).unwrap();

@@ -39,7 +39,7 @@ spec:
   restartPolicy: Never
   containers:
   - name: words
-    image: slipway.local/tools:1
+    image: registry.example/tools:1
     imagePullPolicy: Never
     args: [-Rnr, 'env.PATH, (inputs | select(startswith("Uid:")))', /proc/self/status]
 "#;

@@ -45,7 +45,7 @@ const STAYS: Pod = Pod {
 /// In the first root alone.
 const OLD: Pod = Pod {
     name: "old",
-    image: "slipway.local/tools:1",
+    image: "registry.example/tools:1",
     layers: &[],
     file: "/etc/debian_version",
     has: "^[0-9]",
@@ -53,7 +53,7 @@ const OLD: Pod = Pod {
 /// In the second root alone.
 const NEW: Pod = Pod {
     name: "new",
-    image: "slipway.local/tools:2",
+    image: "registry.example/tools:2",
     ..OLD
 };
 /// The same, of layers.
@@ -105,7 +105,7 @@ ctr -n k8s.io images rm --sync $(echo \"$all\" | awk -v digest=$digest '$3 == di
 [ ! -e $blob ]";
 /// Removes an image of the root and all of its names, as `crictl rmi` does, and gives the name of another one to what was imported.
 const TAKE: &str = "all=$(ctr -n k8s.io images ls)
-digest=$(echo \"$all\" | awk '$1 == \"slipway.local/tools:2\" { print $3 }')
+digest=$(echo \"$all\" | awk '$1 == \"registry.example/tools:2\" { print $3 }')
 ctr -n k8s.io images rm --sync $(echo \"$all\" | awk -v digest=$digest '$3 == digest { print $1 }')
 ctr -n k8s.io images tag --force registry.example/more:1 registry.example/words:1";
 /// Where a node finds what it imports.

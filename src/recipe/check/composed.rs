@@ -27,7 +27,7 @@ pub(super) struct RawComposed {
     pub user: Option<String>,
     /// Variables of its environment.
     pub environment: BTreeMap<String, String>,
-    /// A command that the build runs in it, without a network; if it fails, the build does.
+    /// A command that the build runs in it as root, with `environment` and without a network; if it fails, the build does.
     pub check: Vec<String>,
 }
 
@@ -64,7 +64,12 @@ impl Composed {
 /// Where the images are in a recipe.
 const LIST: &str = "containers.composed";
 
-pub(super) fn check(check: &mut Check<'_>, raw: &[RawComposed]) -> Vec<Composed> {
+/// Checks the images; `prebuilt` has the names of those that others built.
+pub(super) fn check(
+    check: &mut Check<'_>,
+    raw: &[RawComposed],
+    prebuilt: &BTreeMap<String, Place>,
+) -> Vec<Composed> {
     let items = check.find(LIST).map_or(&[][..], Node::items);
     let mut named: BTreeMap<&str, Place> = BTreeMap::new();
     let mut all = Vec::new();
@@ -76,6 +81,14 @@ pub(super) fn check(check: &mut Check<'_>, raw: &[RawComposed]) -> Vec<Composed>
             let found = format!("`{name}` is given twice in `{LIST}`");
             let mistake = Mistake::at(&item.place, found, "expected each name once");
             check.add(mistake.also(&before, "first given here"));
+        }
+        if let Some(name) = &raw.name
+            && let Some(other) = prebuilt.get(name)
+        {
+            let place = &item.at(&["name"]).unwrap_or(item).place;
+            let found = format!("`{name}` is in `{LIST}` and in `containers.prebuilt`");
+            let mistake = Mistake::at(place, found, "expected each name once");
+            check.add(mistake.also(other, "the other image"));
         }
         all.push(image);
     }

@@ -244,12 +244,13 @@ impl Check<'_> {
             let found = "Debian has no etcd 3.6: it is compiled";
             self.compiled("containers.etcd", found);
         }
+        let (prebuilt, names) = self.prebuilt(&prebuilt);
         Containers {
             images,
             images_from,
             etcd,
-            prebuilt: self.prebuilt(&prebuilt),
-            composed: composed::check(self, &composed),
+            prebuilt,
+            composed: composed::check(self, &composed, &names),
         }
     }
 
@@ -268,8 +269,8 @@ impl Check<'_> {
         }
     }
 
-    /// The images that others built.
-    fn prebuilt(&mut self, raw: &[RawPrebuilt]) -> Vec<Prebuilt> {
+    /// The images that others built, and the places of their names.
+    fn prebuilt(&mut self, raw: &[RawPrebuilt]) -> (Vec<Prebuilt>, BTreeMap<String, Place>) {
         let items = self.find("containers.prebuilt");
         let items = items.map_or(&[][..], Node::items);
         let mut found = Vec::new();
@@ -278,8 +279,9 @@ impl Check<'_> {
             let Some(image) = self.one_prebuilt(raw, item) else {
                 continue;
             };
-            let name = image.name.clone().or_else(|| raw.oci.clone());
-            let name = name.unwrap_or_default();
+            let of_reference = raw.oci.as_deref().map(tagged);
+            let name = image.name.as_deref().or(of_reference);
+            let name = name.unwrap_or_default().to_owned();
             let mistake = named.get(&name).map(|before| {
                 Mistake::at(
                     &item.place,
@@ -296,7 +298,7 @@ impl Check<'_> {
                 }
             }
         }
-        found
+        (found, named)
     }
 
     fn one_prebuilt(&mut self, raw: &RawPrebuilt, item: &Node) -> Option<Prebuilt> {
@@ -383,5 +385,21 @@ impl Check<'_> {
                 "expected { go-module = true } among the sources of the kubelet",
             ));
         }
+    }
+}
+
+/// The name by which pods find the image of a reference: without the digest, if it has a tag.
+fn tagged(reference: &str) -> &str {
+    match reference.split_once('@') {
+        // A colon before the last slash is of the registry's port.
+        Some((name, _))
+            if name
+                .rsplit('/')
+                .next()
+                .is_some_and(|last| last.contains(':')) =>
+        {
+            name
+        }
+        _ => reference,
     }
 }

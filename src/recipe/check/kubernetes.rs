@@ -204,7 +204,8 @@ pub(super) fn check(check: &mut Check<'_>, raw: RawKubernetes) -> Kubernetes {
     }
 }
 
-fn version(text: &str, place: &Place) -> Result<(), Box<Mistake>> {
+/// The mistake of a version that is none, or that no image can run.
+pub(super) fn version(text: &str, place: &Place) -> Result<(), Box<Mistake>> {
     let parts: Vec<Option<u32>> = text
         .split('.')
         .map(|part| part.parse().ok().filter(|_| !part.starts_with('+')))

@@ -150,6 +150,56 @@ fn coredns_wants_a_source_that_compiles() {
     assert!(report.contains("`coredns`"), "{report}");
 }
 
+#[test]
+fn names_that_pods_cannot_use_are_refused_in_both_lists() {
+    for (name, why) in [
+        ("r.example/Tools:1", "it has other characters than a-z"),
+        ("docker.io/jq:1", "docker.io/library/NAME"),
+        (
+            "slipway.local/etcd:baked",
+            "slipway.local/ is for the images",
+        ),
+        ("r.example/a:b:c", "it has other characters"),
+    ] {
+        let composed = with_composed(&format!("name = '{name}'\npackages = ['jq']"), true);
+        let prebuilt = format!("{{ layout = 'layout', name = '{name}' }}");
+        for report in [composed, with_prebuilt(&prebuilt, true)] {
+            let report = report.unwrap_err();
+            let found = format!("{name:?} is not the name of an image: ");
+            assert!(report.contains(&found) && report.contains(why), "{report}");
+        }
+    }
+}
+
+#[test]
+fn amazons_controller_is_of_no_other_release_of_kubernetes() {
+    let text = |version: &str, image: &str| {
+        let text = format!(
+            "{SMALL}\n[kubernetes]\nversion = '{version}'\nkubelet = [{{ go-module = true }}]\n[containers]\nimages = ['pause', '{image}']\n"
+        );
+        let lines = text.lines().count();
+        (written(&[("a.toml", &text)]), lines)
+    };
+    let amazons = "aws-cloud-controller-manager";
+    for version in ["1.33", "1.33.4"] {
+        let (read, lines) = text(version, amazons);
+        let report = read.unwrap_err();
+        let place = format!("a.toml:{}:11", lines - 3);
+        for words in [
+            format!("no {amazons} is known for Kubernetes {version}"),
+            "expected a patch release of 1.34, 1.35, 1.36".to_owned(),
+            place,
+        ] {
+            assert!(report.contains(&words), "{words}: {report}");
+        }
+        assert!(text(version, "metrics-server").0.is_ok());
+    }
+    assert!(text("1.34", amazons).0.is_ok());
+    // It is wrong anyway.
+    let report = text("1.37", amazons).0.unwrap_err();
+    assert!(!report.contains("is known for"), "{report}");
+}
+
 /// A recipe with an image of packages: lines of its table.
 fn with_composed(lines: &str, kubernetes: bool) -> Result<Recipe, String> {
     let mut text = format!("{SMALL}\n[[containers.composed]]\n{lines}\n");
@@ -246,6 +296,46 @@ fn an_image_of_packages_that_is_not_right_is_refused_in_its_place() {
             "{expected}: {places:?}: {report}"
         );
     }
+}
+
+#[test]
+fn one_name_is_that_of_one_image() {
+    let digest = |digit: &str| format!("sha256:{}", digit.repeat(64));
+    let first = format!("r.example:5000/a:1@{}", digest("a"));
+    let line = SMALL.lines().count() + 3;
+    let composed = |name: &str| {
+        format!(
+            "{{ oci = '{first}' }}\n]\n[[containers.composed]]\nname = '{name}'\npackages = ['jq'"
+        )
+    };
+    let read = with_prebuilt(&composed("r.example:5000/a:2"), true);
+    assert!(read.is_ok(), "{}", read.unwrap_err());
+    let report = with_prebuilt(&composed("r.example:5000/a:1"), true).unwrap_err();
+    for expected in [
+        "`r.example:5000/a:1` is in `containers.composed` and in `containers.prebuilt`".to_owned(),
+        "the other image".to_owned(),
+        format!("a.toml:{}:8", line + 4),
+    ] {
+        assert!(report.contains(&expected), "{expected}: {report}");
+    }
+    // Another digest or another registry to pull it from is no other name.
+    for second in [
+        format!("{{ oci = 'r.example:5000/a:1@{}' }}", digest("b")),
+        format!(
+            "{{ oci = 'm.example/b@{}', name = 'r.example:5000/a:1' }}",
+            digest("b")
+        ),
+    ] {
+        let report = with_prebuilt(&format!("{{ oci = '{first}' }},\n{second}"), true);
+        let report = report.unwrap_err();
+        assert!(
+            report.contains("`r.example:5000/a:1` is given twice"),
+            "{report}"
+        );
+    }
+    let untagged = |digit: &str| format!("{{ oci = 'r.example:5000/a@{}' }}", digest(digit));
+    let two = format!("{},\n{}", untagged("a"), untagged("b"));
+    assert!(with_prebuilt(&two, true).is_ok());
 }
 
 #[test]

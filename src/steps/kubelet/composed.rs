@@ -1,5 +1,6 @@
 //! Container images that the recipe composes of Debian packages: installed as the kubelet's container is, each in a folder of the root.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use crate::code;
 use crate::host::cache::Key;
 use crate::host::sandbox::Sandbox;
 use crate::host::session::Session;
-use crate::install::{self, Dropped, Purpose, Rootfs};
+use crate::install::{self, Purpose, Report, Rootfs};
 use crate::layer::Entry;
 use crate::lock::LockedRecipe;
 use crate::oci::{self, RunConfig};
@@ -32,8 +33,8 @@ pub(super) struct Made {
     pub(super) listed: Listed,
     /// Its files, below its folder of the root.
     pub(super) entries: Vec<Entry>,
-    /// The packages that are removed from it.
-    pub(super) dropped: Vec<Dropped>,
+    /// What became of its packages.
+    pub(super) report: Report,
     /// Hash of its content and its name.
     pub(super) key: Key,
 }
@@ -48,9 +49,8 @@ pub(super) fn make(session: &Session, locked: &LockedRecipe, wanted: &Composed) 
     let debs = locked.packages(session, &set)?;
     let options = rootfs::options(locked, Purpose::Container, wanted.packages.clone());
     let rootfs = install::install(session, &format!("{set} rootfs"), &debs, &options)?;
-    let generated = format!("{set} generated");
     let given = (debs.as_slice(), &options);
-    let rootfs = rootfs::without_generated(session, locked, given, &generated, rootfs)?;
+    let rootfs = rootfs::without_generated(session, locked, &set, given, rootfs)?;
     let rootfs = accounts::of_container(&locked.recipe, rootfs)?;
     let files = files(&rootfs);
     let (key, documents) = documents(session, locked, wanted, (&rootfs, &files))?;
@@ -66,7 +66,7 @@ pub(super) fn make(session: &Session, locked: &LockedRecipe, wanted: &Composed) 
             chain_id: documents.chain_id,
             folder,
         },
-        dropped: rootfs.report.dropped,
+        report: rootfs.report,
         key,
     })
 }
@@ -100,7 +100,7 @@ fn documents(
         session.do_deferred()?;
         let layer = oci::layer(files, created, &scratch.path().join("layer.tar"))?;
         if !wanted.check.is_empty() {
-            prove(&wanted.check, &layer, &scratch.path().join("proof"))?;
+            prove(wanted, &layer, &scratch.path().join("proof"))?;
         }
         let image = oci::Image {
             name: wanted.name.clone(),
@@ -119,16 +119,11 @@ fn documents(
 
 /// What a pod that says nothing runs.
 fn run_config(wanted: &Composed) -> RunConfig {
-    let mut environment = wanted.environment.clone();
-    let (name, value) = PATH;
-    environment
-        .entry(name.to_owned())
-        .or_insert_with(|| value.to_owned());
     RunConfig {
         user: wanted.user.clone(),
         entrypoint: wanted.entrypoint.clone(),
         cmd: wanted.arguments.clone(),
-        env: environment
+        env: environment(wanted)
             .iter()
             .map(|(name, value)| format!("{name}={value}"))
             .collect(),
@@ -136,11 +131,28 @@ fn run_config(wanted: &Composed) -> RunConfig {
     }
 }
 
-/// Runs the command in the image.
-fn prove(command: &[String], layer: &oci::Blob, tree: &Path) -> Result<()> {
+/// The variables of its programs.
+fn environment(wanted: &Composed) -> BTreeMap<String, String> {
+    let mut environment = wanted.environment.clone();
+    let (name, value) = PATH;
+    environment
+        .entry(name.to_owned())
+        .or_insert_with(|| value.to_owned());
+    environment
+}
+
+/// Runs the image's check in it, with the image's variables. As root, whose number is the only one that is sure to be mapped where an ordinary
+/// user builds.
+fn prove(wanted: &Composed, layer: &oci::Blob, tree: &Path) -> Result<()> {
     tar::Archive::new(fs::File::open(&layer.path)?).unpack(tree)?;
+    let command = &wanted.check;
     let (program, arguments) = command.split_first().context("the check of an image")?;
-    let run = Sandbox::new(tree).command(program).args(arguments).run();
+    // An empty one counts as none (setlocale(3)): the sandbox's would hide LANG, and no container runtime sets it.
+    let mut sandbox = Sandbox::new(tree).env("LC_ALL", "");
+    for (name, value) in environment(wanted) {
+        sandbox = sandbox.env(name, value);
+    }
+    let run = sandbox.command(program).args(arguments).run();
     run.map(drop).with_context(|| {
         format!(
             "the check of the image, {}, failed in it",
@@ -152,6 +164,40 @@ fn prove(command: &[String], layer: &oci::Blob, tree: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::sandbox::c_program;
+
+    /// A check that succeeds with the image's variables alone.
+    #[test]
+    fn the_check_has_the_variables_of_the_image() {
+        if !linux::host::is_root() {
+            return linux::host::skipped("a sandbox needs root");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("check");
+        let source = "#include <stdlib.h>\n#include <string.h>\n\
+             static int is(const char *name, const char *value) {\n\
+             \x20 const char *found = getenv(name);\n\
+             \x20 return found && !strcmp(found, value);\n}\n\
+             int main() { return !(is(\"LANG\", \"C.UTF-8\") && is(\"LC_ALL\", \"\") && is(\"PATH\", \"/opt/bin\")); }\n";
+        c_program::compile(source, &program);
+        let entries = [Entry::copy("/check", 0o755, &program)];
+        let layer = oci::layer(&entries, 7, &folder.path().join("layer.tar")).unwrap();
+        let mut wanted = Composed {
+            check: vec!["/check".to_owned()],
+            environment: [("LANG", "C.UTF-8"), ("PATH", "/opt/bin")]
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into(),
+            ..Composed::default()
+        };
+        prove(&wanted, &layer, &folder.path().join("one")).unwrap();
+        wanted.environment.remove("PATH");
+        let error = prove(&wanted, &layer, &folder.path().join("two")).unwrap_err();
+        let said = format!("{error:#}");
+        assert!(
+            said.contains("the check of the image, /check, failed in it"),
+            "{said}"
+        );
+    }
 
     #[test]
     fn a_program_has_a_path_unless_the_recipe_has_one() {

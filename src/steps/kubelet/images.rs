@@ -2,6 +2,7 @@
 //! root for each, and the list by which the node tells containerd of them.
 
 mod contents;
+mod names;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,7 +13,6 @@ use anyhow::{Context, Result};
 use image::container_images::{
     ContainerImage as Listed, ContainerImages, IMAGES_COMMAND, IMAGES_UNIT, INDEX, folder,
 };
-use image::kubelet::{ETCD_IMAGE, PAUSE_IMAGE};
 use image::paths::{CONTAINER_IMAGES, NODE_PROGRAM};
 
 use contents::{Content, Wanted, XTABLES, wanted};
@@ -24,7 +24,7 @@ use crate::host::cache::Key;
 use crate::host::sandbox::Sandbox;
 use crate::host::session::Session;
 use crate::host::tree;
-use crate::install::{self, Dropped};
+use crate::install::{self, Report};
 use crate::layer::{Entry, Layer};
 use crate::lock::LockedRecipe;
 use crate::lock::kubelet::Program;
@@ -44,8 +44,8 @@ pub(super) struct Images {
     pub references: BTreeMap<String, String>,
     /// Those that others built: full name and digest of the manifest.
     pub prebuilt: Vec<(String, String)>,
-    /// What was removed from those that are composed of packages, by the names of their sets.
-    pub composed: BTreeMap<String, Vec<Dropped>>,
+    /// What became of the packages of those that are composed of them, by the names of their sets.
+    pub reports: BTreeMap<String, Report>,
 }
 
 /// Makes the container images of the recipe.
@@ -71,9 +71,14 @@ pub(super) fn bake(
     ];
     let mut references = BTreeMap::new();
     let mut keys = Key::of("images layer", code::CONTAINERS);
-    for image in chosen {
-        let wanted = wanted(image, &debs, components)?;
-        let step = session.progress.step(&format!("image {}", image.name()));
+    let chosen = chosen
+        .into_iter()
+        .map(|image| wanted(image, &debs, components));
+    let chosen: Vec<Wanted<'_>> = chosen.collect::<Result<_>>()?;
+    names::check(&locked.recipe, &locked.lock.images, &chosen)?;
+    for wanted in chosen {
+        let name = wanted.image.name();
+        let step = session.progress.step(&format!("image {name}"));
         let (key, made, hit) = make(session, locked, &wanted)
             .with_context(|| format!("making the container image {}", wanted.names[0]))?;
         step.done(hit, None);
@@ -83,7 +88,7 @@ pub(super) fn bake(
         let documents: oci::Unpacked = serde_json::from_slice(&fs::read(made.join(DOCUMENTS))?)?;
         let folder = folder(&documents.chain_id);
         entries.extend(files(&wanted.content, &wanted.entrypoint, &made, &folder)?);
-        references.insert(image.name().to_owned(), wanted.names[0].clone());
+        references.insert(name.to_owned(), wanted.names[0].clone());
         list.images.push(Listed {
             names: wanted.names,
             manifest: documents.manifest,
@@ -97,10 +102,7 @@ pub(super) fn bake(
     for (component, mut made) in prebuilt::make_all(session, locked, architecture)? {
         if let Some(name) = component {
             references.insert(name.to_owned(), made.listed.names[0].clone());
-            // Where the node's own settings look for them.
-            let baked = [PAUSE_IMAGE, ETCD_IMAGE].into_iter();
-            let baked = baked.filter(|baked| short(baked) == name);
-            made.listed.names.extend(baked.map(str::to_owned));
+            made.listed.names.extend(names::baked(name));
         }
         keys = keys
             .key("prebuilt", &made.key)
@@ -109,14 +111,14 @@ pub(super) fn bake(
         digests.push((made.listed.names[0].clone(), made.digest));
         list.images.push(made.listed);
     }
-    let mut composed = BTreeMap::new();
+    let mut reports = BTreeMap::new();
     for wanted in &locked.recipe.composed {
         let made = composed::make(session, locked, wanted)
             .with_context(|| format!("making the container image {}", wanted.name))?;
         keys = keys.key("composed", &made.key);
         entries.extend(made.entries);
         list.images.push(made.listed);
-        composed.insert(wanted.set(), made.dropped);
+        reports.insert(wanted.set(), made.report);
     }
     let layer = match list.images.is_empty() {
         true => Layer::new(&session.cache, Vec::new())?,
@@ -126,7 +128,7 @@ pub(super) fn bake(
         layer,
         references,
         prebuilt: digests,
-        composed,
+        reports,
     })
 }
 
@@ -141,12 +143,6 @@ fn layer(mut entries: Vec<Entry>, mut list: ContainerImages, key: Key) -> Result
         .key("images", &key)
         .text("unit", &unit);
     Layer::with_key(entries, key.finish())
-}
-
-/// The name of an image without registry and tag.
-fn short(name: &str) -> &str {
-    let name = name.rsplit('/').next().unwrap_or(name);
-    name.split([':', '@']).next().unwrap_or(name)
 }
 
 /// The step that makes one image: its key, its folder, and whether that came from the cache.
@@ -301,6 +297,8 @@ fn unit() -> String {
 
 #[cfg(test)]
 mod tests {
+    use image::kubelet::ETCD_IMAGE;
+
     use super::contents::is_pause;
     use super::*;
     use crate::recipe::ContainerImage;
@@ -372,18 +370,6 @@ mod tests {
             .err()
             .unwrap();
         assert_eq!(error.to_string(), "the lock has no program coredns");
-    }
-
-    #[test]
-    fn a_name_without_registry_and_tag_is_the_components() {
-        for name in [
-            PAUSE_IMAGE,
-            "registry.example:5000/pause@sha256:a",
-            "r.example/a/pause:3.10",
-        ] {
-            assert_eq!(short(name), "pause");
-        }
-        assert_eq!(short(ETCD_IMAGE), "etcd");
     }
 
     #[test]

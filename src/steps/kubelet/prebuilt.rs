@@ -123,7 +123,7 @@ fn take(session: &Session, wanted: &Prebuilt, architecture: &str, step: &Step) -
 }
 
 /// The names by which pods find it: the recipe's, else the reference's own; and with the digest, if it has one.
-fn names(wanted: &Prebuilt) -> Result<Vec<String>> {
+pub(super) fn names(wanted: &Prebuilt) -> Result<Vec<String>> {
     let (text, digest) = match &wanted.from {
         PrebuiltFrom::Oci(text) => match text.split_once('@') {
             Some((name, digest)) => (name, Some(digest)),
