@@ -1,6 +1,7 @@
 //! Host: access to the building host: namespaces, the cache, the terminal, signals and the user's files.
 
 // Floor: what needs nothing of ours
+pub mod answers;
 pub mod atomic_file;
 pub mod cache;
 pub mod full_disk;

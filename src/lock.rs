@@ -30,6 +30,7 @@ pub mod kubelet;
 pub mod vendor;
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -201,15 +202,22 @@ fn pin_signed(
     Ok(locked)
 }
 
-/// The lock in the file, if there is one. Where all is chosen anew, one that cannot be read is as none.
+/// The lock in the file, if there is one. Where all is chosen anew, one that no program of this version can use is as none; a file that
+/// cannot be read now may be a good one.
 fn earlier_lock(path: &Path, wish: Wish<'_>, progress: &Progress) -> Result<Option<Lock>> {
+    let is_unreadable = |error: &anyhow::Error| {
+        let cause = error.root_cause().downcast_ref::<io::Error>();
+        // Bytes that are no text are no lock either.
+        cause.is_some_and(|cause| cause.kind() != io::ErrorKind::InvalidData)
+    };
     match file::read(path) {
-        Err(error) if wish.mode == Mode::Renew && wish.renewed.is_empty() => {
+        Err(error)
+            if wish.mode == Mode::Renew && wish.renewed.is_empty() && !is_unreadable(&error) =>
+        {
             // The state of the mirror that it was made of is not known then, so that an older one is not refused.
-            let why = error.root_cause().to_string();
+            let why = format!("{error:#}");
             progress.warn(&format!(
-                "{} cannot be read and is replaced, `vendor` in it too: {}",
-                path.display(),
+                "the lock is replaced, `vendor` in it too: {}",
                 why.trim_end()
             ));
             Ok(None)

@@ -15,6 +15,7 @@ mod limit;
 mod prune;
 mod sync;
 mod uses;
+mod verified;
 
 use std::env;
 use std::fs::{self, File};
@@ -36,9 +37,11 @@ pub use key::{Key, KeyBuilder};
 pub use limit::Limit;
 pub use prune::Entry;
 pub use sync::{sync, sync_files};
+pub use verified::ListFiles;
 
 use sync::has_many;
 use uses::Uses;
+use verified::Verified;
 
 /// The host's boot id, written into a step's folder before the rename.
 const MADE: &str = ".slipway-made";
@@ -73,6 +76,8 @@ pub struct Cache {
     made: Mutex<Vec<PathBuf>>,
     /// What this run may use.
     uses: Uses,
+    /// The lists of suites that this run has read.
+    verified: Verified,
     /// Whether no step is made.
     look_only: bool,
     /// Its size above which [`Cache::bound`] removes entries.
@@ -178,6 +183,7 @@ impl Cache {
             boot,
             made: Mutex::default(),
             uses: Uses::begin(&root)?,
+            verified: Verified::default(),
             look_only: false,
             limit: Limit::of_environment()?.unwrap_or_else(|| Limit::of_disk(&root)),
             shared: None,

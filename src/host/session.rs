@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Result;
 
+use super::answers::Answers;
 use super::cache::{Cache, Scratch};
 use super::interrupt::Interrupt;
 use super::logins::{HostLogins, Surroundings};
@@ -27,6 +28,8 @@ pub struct Session {
     pub logins: Arc<HostLogins>,
     /// The machine's own way to servers: credentials, and where the buckets are.
     pub site: fetch::Options,
+    /// How the sources of programs answered.
+    pub answers: Answers,
     deferred: Deferred,
     compiled: Arc<Mutex<Option<Scratch>>>,
 }
@@ -54,6 +57,7 @@ impl Session {
             offline: false,
             logins: Arc::new(HostLogins::of(Surroundings::here())),
             site: fetch::Options::default(),
+            answers: Answers::default(),
             deferred: Deferred::default(),
             compiled: Arc::default(),
         }

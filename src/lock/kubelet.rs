@@ -43,8 +43,10 @@ pub use module_program::{ModuleProgram, module_program};
 pub use own_release::Packed;
 pub use packages::{Obtained, Packages, packages};
 pub use program::{Pinned, Program};
-use release::OtherBytes;
 use release_module::Modules;
+
+/// The program that stands for all of a release server: the others are taken from where the kubelet is.
+const KUBELET: &str = "kubelet";
 
 /// The release tables of a recipe, once they know its version of Kubernetes: an unknown one is refused before anything is
 /// asked for. A recipe's own kubelet, a file or an image, may be of any version.
@@ -227,8 +229,8 @@ fn pin_release(
                 }
                 return Ok(pinned);
             }
-            // Another program than the table's is not a source that is away: no other is tried.
-            Err(error) if error.is::<OtherBytes>() => return Err(error),
+            // Another program than the table's is not a source that is away.
+            Err(error) if release::is_final(&error) => return Err(error),
             Err(error) => {
                 refusals.push(format!("{}: {error:#}", name(source)));
             }
@@ -293,7 +295,9 @@ fn pin_from(
             let mut of_release = request.clone();
             let wants_coredns = of_release.components.remove(coredns::NAME);
             let entry = tables.get(&request.version);
-            let mut pinned = release::pin(url, &of_release, entry, session, locked, step)?;
+            let mut pinned = session.answers.ask(url, KUBELET, || {
+                release::pin(url, &of_release, entry, session, locked, step)
+            })?;
             if wants_coredns {
                 module::add_coredns(&mut pinned, session, locked, step)?;
             }

@@ -13,6 +13,7 @@ mod builder;
 mod fallback;
 mod logins;
 mod offline;
+mod one_run;
 
 /// Debian's packages of every test.
 const DEBIANS: &[&str] = &[
@@ -57,19 +58,23 @@ impl Bench {
         };
         let certificate = bench.vendors_key.certificate();
         fs::write(bench.folder.path().join("vendor.asc"), certificate).unwrap();
-        let mut files = Served::new();
-        for (base, name, items) in [
-            ("/debian", "trixie", DEBIANS),
-            ("/debian", "trixie-updates", &[]),
-            ("/security", "trixie-security", &[]),
-        ] {
-            let items: Vec<Item> = items.iter().map(|line| bench.item(line)).collect();
-            let suite = suite(base, name, "main");
-            files.extend(suite.serve(&bench.debians_key, &items));
-        }
+        let updates = suite("/debian", "trixie-updates", "main");
+        let files = bench.debians(&updates, &[]);
         bench.debian.replace(files);
         bench.vendor.replace(bench.vendors(vendors));
         bench
+    }
+
+    /// Debian's suites, with these packages in this suite of updates.
+    fn debians(&self, updates: &Suite<'_>, items: &[&str]) -> Served {
+        let trixie = suite("/debian", "trixie", "main");
+        let security = suite("/security", "trixie-security", "main");
+        let mut files = Served::new();
+        for (suite, items) in [(&trixie, DEBIANS), (updates, items), (&security, &[])] {
+            let items: Vec<Item> = items.iter().map(|line| self.item(line)).collect();
+            files.extend(suite.serve(&self.debians_key, &items));
+        }
+        files
     }
 
     /// A package with a file that dpkg would take.

@@ -167,6 +167,19 @@ fn one_run_builds_the_images_of_three_kinds_of_machines_from_shared_steps() {
     }
     disks.dedup();
     assert_eq!(disks.len(), 3, "{disks:?}");
+    // Of one state of the mirror, also if it has a later one meanwhile.
+    let epochs = ["aws", "gce", "metal"].map(|variant| epoch(&place, variant));
+    assert_eq!(epochs[0], epochs[1]);
+    assert_eq!(epochs[0], epochs[2]);
+}
+
+/// The line of a variant's lock with the time of its packages.
+fn epoch(place: &Place, variant: &str) -> String {
+    let path = place.folder.join(format!("recipes/small.{variant}.lock"));
+    let text = fs::read_to_string(path).unwrap();
+    let line = text.lines().find(|line| line.starts_with("epoch = "));
+    line.unwrap_or_else(|| panic!("no epoch: {text}"))
+        .to_owned()
 }
 
 /// Times and sources of the locks that were made, for a failure's message.

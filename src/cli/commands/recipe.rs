@@ -23,6 +23,10 @@ pub(crate) fn build(args: &BuildArgs, output: Output, interrupt: &Interrupt) -> 
     if args.dry_run {
         return plan(args, path, &choices, output);
     }
+    // A mistake in the last variant shows before the first one is built.
+    for choice in &choices {
+        recipe::load_as(path, choice)?;
+    }
     let mut session = output.session(interrupt)?;
     session.set_offline(args.offline);
     let progress = &session.progress;

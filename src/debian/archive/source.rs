@@ -12,13 +12,16 @@ use crate::debian::release::{IndexFile, Release};
 use crate::debian::signature::Keyring;
 use crate::debian::third_party::{ThirdParty, is_flat};
 use crate::host::atomic_file;
-use crate::host::cache::Cache;
+use crate::host::cache::{self, Cache};
 use crate::host::progress::Step;
 
 /// Size limit of an `InRelease` file, bytes; Debian's has 140 KB.
 const RELEASE_LIMIT: u64 = 16 << 20;
 /// Size limit of an index, packed or unpacked, bytes.
 const INDEX_LIMIT: u64 = 1 << 30;
+
+/// The context of an index that cannot be had, with a list that the mirror may have replaced.
+const OF_THIS_RUN: &str = "its list is the one that another image of this run is made from, and the mirror may have a newer one: run it again";
 
 /// How many days old a suite of Debian's without `Valid-Until` may be: a stable release has one point release a quarter.
 const MAX_AGE: u32 = 400;
@@ -83,20 +86,23 @@ impl Source<'_> {
         let read = || -> Result<(Release, Vec<String>)> {
             let files = Files::new(&request.options)?;
             let keyring = self.keyring.as_ref().unwrap_or(request.keyring);
-            let mut lists = Lists::new(&files, request.options.offline, cache, step);
-            let (name, text) = signed_list(&mut lists, &folder, keyring, request.now)?;
+            let mut lists = Lists::new(&files, request.options.offline, cache, step, &folder);
+            let (name, text) = signed_list(&mut lists, keyring, request.now)?;
             let release = self.checked(&text, request);
             let release = release.with_context(|| untrusted(name))?;
-            lists.keep()?;
+            lists.store()?;
             let (mut texts, mut missing) = (Vec::new(), Vec::new());
             for index in self.indexes(request, &release)? {
                 match index_text(&files, &folder, &index, cache, step) {
                     Ok(text) => texts.push(text),
                     Err(error) if request.options.offline => missing.push(format!("{error:#}")),
+                    Err(error) if lists.known.is_some() => return Err(error.context(OF_THIS_RUN)),
                     Err(error) => return Err(error),
                 }
             }
             ensure!(missing.is_empty(), "{}", missing.join("\n  "));
+            // Only now: while a mirror is being synced, it may have a list without its indexes, and the run must not be bound to that.
+            lists.keep();
             Ok((release, texts))
         };
         read().with_context(|| {
@@ -188,58 +194,97 @@ fn is_refused(failure: &Failure) -> bool {
         || files::is_offline(failure)
 }
 
-/// The files of a suite's list: from its archive, or as they were when they were last verified.
+/// The files of a suite's list: as this run has read them before, else from its archive, or as they were when they were last verified.
 struct Lists<'l> {
     files: &'l Files,
     offline: bool,
     cache: &'l Cache,
     step: &'l Step,
-    read: Vec<(String, Vec<u8>)>,
+    /// URL of the suite's folder.
+    folder: &'l str,
+    /// What this run has read of the suite before.
+    known: Option<cache::ListFiles>,
+    fetched: cache::ListFiles,
+    /// What was read from the cache's folder.
+    stored: cache::ListFiles,
 }
 
 impl<'l> Lists<'l> {
-    const fn new(files: &'l Files, offline: bool, cache: &'l Cache, step: &'l Step) -> Self {
+    fn new(
+        files: &'l Files,
+        offline: bool,
+        cache: &'l Cache,
+        step: &'l Step,
+        folder: &'l str,
+    ) -> Self {
         Self {
             files,
             offline,
             cache,
             step,
-            read: Vec::new(),
+            folder,
+            known: cache.verified(folder),
+            fetched: Vec::new(),
+            stored: Vec::new(),
         }
     }
 
-    fn get(&mut self, url: String) -> Result<Vec<u8>, Failure> {
+    fn get(&mut self, name: &str) -> Result<Vec<u8>, Failure> {
+        let url = format!("{}/{name}", self.folder);
+        if let Some(known) = &self.known {
+            // Nothing else of the folder is asked for: a file that appeared since then is of another state.
+            let content = known.iter().find(|(known, _)| *known == url);
+            let content = content.map(|(_, content)| content.clone());
+            return content.ok_or_else(|| absent(&url));
+        }
         if self.offline
-            && let Ok(known) = std::fs::read(self.cache.list(&url))
+            && let Ok(content) = std::fs::read(self.cache.list(&url))
         {
-            return Ok(known);
+            self.stored.push((url, content.clone()));
+            return Ok(content);
         }
         let note = |word: &str| self.step.note(word);
         let content = self.files.bytes(&url, RELEASE_LIMIT, &note)?;
-        self.read.push((url, content.clone()));
+        self.fetched.push((url, content.clone()));
         Ok(content)
     }
 
-    /// Keeps what was read, which is verified now.
-    fn keep(self) -> Result<()> {
-        for (url, content) in self.read {
-            atomic_file::write(&self.cache.list(&url), 0o644, |file| {
-                Ok(file.write_all(&content)?)
+    /// Writes what was fetched, which is verified now, for later runs without requests.
+    fn store(&self) -> Result<()> {
+        for (url, content) in &self.fetched {
+            atomic_file::write(&self.cache.list(url), 0o644, |file| {
+                Ok(file.write_all(content)?)
             })?;
         }
         Ok(())
+    }
+
+    /// Keeps what was read, whose indexes are here now, for the other images of this run.
+    fn keep(mut self) {
+        if self.known.is_none() {
+            self.fetched.append(&mut self.stored);
+            self.cache.keep_verified(self.folder, self.fetched);
+        }
+    }
+}
+
+/// The answer for a file that a suite did not have when this run read it.
+fn absent(url: &str) -> Failure {
+    Failure::Status {
+        url: fetch::shown(url),
+        code: 404,
+        challenge: None,
+        note: None,
     }
 }
 
 /// The name and the signed text of a suite's list: `InRelease`, or `Release` with `Release.gpg` where there is none.
 fn signed_list(
     lists: &mut Lists<'_>,
-    folder: &str,
     keyring: &Keyring,
     now: u64,
 ) -> Result<(&'static str, String)> {
-    let mut fetch = |name: &str| lists.get(format!("{folder}/{name}"));
-    let without = match fetch("InRelease") {
+    let without = match lists.get("InRelease") {
         Ok(message) => {
             let message = String::from_utf8(message).context("its InRelease is not text")?;
             let text = keyring.signed_text(&message, now);
@@ -248,12 +293,12 @@ fn signed_list(
         Err(failure) if is_refused(&failure) => failure,
         Err(failure) => return Err(failure.into()),
     };
-    let text = match fetch("Release") {
+    let text = match lists.get("Release") {
         Ok(text) => text,
         Err(failure) if is_refused(&failure) => return Err(without.into()),
         Err(failure) => return Err(failure.into()),
     };
-    let signatures = fetch("Release.gpg")?;
+    let signatures = lists.get("Release.gpg")?;
     keyring
         .signed_apart(&text, &signatures, now)
         .with_context(|| untrusted("Release"))?;

@@ -14,7 +14,7 @@ use super::own_module::{
     OF_IMAGES,
 };
 use super::program::{Pinned, Program};
-use super::release::{self, OtherBytes, Place};
+use super::release::{self, Place};
 use crate::format::hashed_file::HashedFile;
 use crate::host::progress::Step;
 use crate::host::sandbox::Sandbox;
@@ -23,7 +23,7 @@ use crate::layer::archive::{self, Options};
 use crate::layer::{Entry, Kind};
 use crate::lock::fetching::LockedRecipe;
 use crate::lock::file::{LockedFrom, LockedProgram};
-use crate::recipe::{KubeletRequest, KubeletSource};
+use crate::recipe::{self, KubeletRequest, KubeletSource};
 use crate::release::{Implied, Tables};
 
 /// Plugins without which no pod of a cluster has a network: an archive without them is another one.
@@ -230,7 +230,7 @@ fn pin(
                 return Ok(pinned);
             }
             // Another archive than the table's is not a source that is away.
-            Err(error) if error.is::<OtherBytes>() => return Err(error),
+            Err(error) if release::is_final(&error) => return Err(error),
             Err(error) => refusals.push(format!("{from}: {error:#}")),
         }
     }
@@ -259,13 +259,6 @@ const FLANNEL_VERSION: &str = "v0.28.10";
 /// The version of metrics-server, each of which is for several releases
 /// (<https://github.com/kubernetes-sigs/metrics-server#compatibility-matrix>).
 const METRICS_SERVER_VERSION: &str = "v0.9.0";
-/// The versions of Amazon's cloud controller: one for each minor release of Kubernetes
-/// (<https://github.com/kubernetes/cloud-provider-aws#compatibility-with-kubernetes>).
-const AWS_CLOUD_CONTROLLER_VERSIONS: [(&str, &str); 3] = [
-    ("1.34.", "v1.34.4"),
-    ("1.35.", "v1.35.3"),
-    ("1.36.", "v1.36.2"),
-];
 
 /// The version of a program that a release of Kubernetes implies.
 fn version(name: &str, release: &str) -> Result<String> {
@@ -273,7 +266,10 @@ fn version(name: &str, release: &str) -> Result<String> {
         FLANNEL => return Ok(FLANNEL_VERSION.to_owned()),
         METRICS_SERVER => return Ok(METRICS_SERVER_VERSION.to_owned()),
         CONTAINERD => return Ok(CONTAINERD_VERSION.to_owned()),
-        AWS_CLOUD_CONTROLLER => return of_amazon(release),
+        AWS_CLOUD_CONTROLLER => {
+            let version = recipe::aws_cloud_controller(release);
+            return Ok(version.map_err(|why| anyhow!(why.join("; ")))?.to_owned());
+        }
         _ => {}
     }
     let version = Implied::of(release.trim_start_matches('v'))
@@ -289,21 +285,6 @@ fn version(name: &str, release: &str) -> Result<String> {
         "Kubernetes {release} is tested with etcd {version}; expected etcd = \"3.5\" in [containers]"
     );
     Ok(version)
-}
-
-/// The version of Amazon's cloud controller for a release of Kubernetes.
-fn of_amazon(release: &str) -> Result<String> {
-    let minor = release.trim_start_matches('v');
-    let mut all = AWS_CLOUD_CONTROLLER_VERSIONS.iter();
-    let found = all.find(|(begin, _)| minor.starts_with(begin));
-    let (_, version) = found.with_context(|| {
-        let known = AWS_CLOUD_CONTROLLER_VERSIONS.map(|(begin, _)| begin.trim_end_matches('.'));
-        format!(
-            "no {AWS_CLOUD_CONTROLLER} is known for Kubernetes {release}; expected a patch release of {}",
-            known.join(", ")
-        )
-    })?;
-    Ok((*version).to_owned())
 }
 
 fn github(request: &KubeletRequest) -> &str {
@@ -377,7 +358,15 @@ fn published(
     let (place, path) = place(wanted, template, locked.recipe.image.architecture.debian())?;
     let client = fetch::blocking::Client::new(&session.fetch_options())?;
     let version = version(name, release)?;
-    let (program, hit) = release::pin_one(&client, &place, name, &version, session, step)?;
+    // The release table may have it at the server of the release.
+    let github = github(wanted.request);
+    let source = match place.url.starts_with(github) {
+        true => github,
+        false => template,
+    };
+    let (program, hit) = session.answers.ask(source, name, || {
+        release::pin_one(&client, &place, name, &version, session, step)
+    })?;
     let url = place.url;
     let about = format!("reading {}", fetch::shown(&url));
     let program = LockedProgram {
@@ -500,9 +489,6 @@ mod tests {
         let version = |release: &str| version(AWS_CLOUD_CONTROLLER, release);
         assert_eq!(version("v1.36.3").unwrap(), "v1.36.2");
         assert_eq!(version("1.34.9").unwrap(), "v1.34.4");
-        for (begin, version) in AWS_CLOUD_CONTROLLER_VERSIONS {
-            assert!(version.trim_start_matches('v').starts_with(begin));
-        }
         let error = version("v1.37.0").unwrap_err().to_string();
         assert!(
             error.ends_with("expected a patch release of 1.34, 1.35, 1.36"),

@@ -68,9 +68,17 @@ pub(super) fn pin_image(
     locked: &LockedRecipe,
     step: &Step,
 ) -> Result<Pinned> {
-    let reference_read: oci::Reference = reference.parse().map_err(anyhow::Error::msg)?;
+    let mut read: oci::Reference = reference.parse().map_err(anyhow::Error::msg)?;
     let architecture = locked.recipe.image.architecture.debian();
-    let pulled = oci::pull(session, &reference_read, architecture, step)?;
+    let answers = &session.answers;
+    // A tag may be moved between two images of one run.
+    if let Some(digest) = answers.digest(reference, architecture) {
+        read = read.at(&digest);
+    }
+    let pulled = answers.ask(reference, architecture, || {
+        oci::pull(session, &read, architecture, step)
+    })?;
+    answers.keep_digest(reference, architecture, &pulled.digest);
     let scratch = session.cache.scratch()?;
     let program = scratch.path().join("kubelet");
     pulled.extract_file(PLACES, LIMIT, &program)?;

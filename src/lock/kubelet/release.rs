@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use fetch::{Digest, Failure, Patience, Want, blocking};
 
 use super::program::{LIMIT, Pinned, ask_version};
+use crate::host::answers::Inconsistent;
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::lock::fetching::LockedRecipe;
@@ -33,7 +34,7 @@ const CONVENTION: &str = "/{version}/bin/linux/{arch}/";
 
 /// A server has another program than the release table.
 #[derive(Debug)]
-pub(super) struct OtherBytes(String);
+struct OtherBytes(String);
 
 impl std::fmt::Display for OtherBytes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -42,6 +43,12 @@ impl std::fmt::Display for OtherBytes {
 }
 
 impl std::error::Error for OtherBytes {}
+
+/// Whether no other source may stand in for the one with this error: it gave another program than the release table says, or an
+/// image of this run has its programs from it.
+pub(super) fn is_final(error: &anyhow::Error) -> bool {
+    error.is::<OtherBytes>() || error.is::<Inconsistent>()
+}
 
 /// Where a program is.
 pub(super) struct Place {

@@ -185,3 +185,21 @@ fn the_program_is_named_whose_lock_this_one_cannot_read_and_a_renewal_replaces_i
         assert_eq!(bench.text(), made);
     }
 }
+
+#[test]
+fn a_renewal_replaces_no_lock_that_cannot_be_read() {
+    let bench = Bench::new(&[]);
+    // Reading a folder is an I/O error, for root too.
+    fs::create_dir(bench.lock_path()).unwrap();
+    let error = bench.pin(bench.recipe("'tool'", ""), Mode::Renew, &[]);
+    let error = format!("{:#}", error.unwrap_err());
+    assert!(
+        error.starts_with("reading ") && error.ends_with("a.lock: Is a directory (os error 21)"),
+        "{error}"
+    );
+    fs::remove_dir(bench.lock_path()).unwrap();
+    fs::write(bench.lock_path(), b"\xff\xfe").unwrap();
+    let recipe = bench.recipe("'tool'", "");
+    bench.pin(recipe, Mode::Renew, &[]).unwrap();
+    assert_eq!(line(&bench.text()), own_line());
+}
