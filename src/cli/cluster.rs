@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use slipway::cluster::administrator;
 use slipway::cluster::launch::Cluster;
+use slipway::cluster::machines;
 use slipway::cluster::node::{self, Own};
 use slipway::cluster::object::ClusterFile;
 use slipway::cluster::secrets::{self, Secrets};
@@ -181,8 +182,7 @@ fn validate(args: &ValidateArgs, output: Output, interrupt: &Interrupt) -> Resul
         if report.valid || Instant::now() >= until {
             break report;
         }
-        let lines = report.lines();
-        let first = lines.into_iter().find(|line| !line.contains("  Ready  "));
+        let first = report.waits_for();
         if let Some(line) = first.filter(|line| said.as_ref() != Some(line)) {
             step.note(&line);
             said = Some(line);
@@ -208,13 +208,19 @@ fn pause(interrupt: &Interrupt, time: Duration) -> Result<()> {
     Ok(())
 }
 
+/// Refuses what cannot start, before anything is built or fetched. Machines that run already have their port, so they are looked for first.
+fn check_start(args: &UpArgs, file: &ClusterFile) -> Result<()> {
+    Folder::of(file.path()).check_free()?;
+    machines::members(file, args.control_planes, args.workers)?;
+    up::check_host(args.machine.options().memory, args.port)
+}
+
 fn foreground(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
     let session = &output.session(interrupt)?;
     let file = ClusterFile::read(&args.object.file)?;
+    check_start(args, &file)?;
     let secrets = args.identity.secrets(&file)?;
     let mut options = args.machine.options();
-    // Before anything is built or fetched.
-    up::check_host(options.memory, args.port)?;
     let (image, tools, bus) =
         commands::image_or_cluster(session, args.image.as_deref(), &args.out)?;
     options.bus = bus;
@@ -237,8 +243,8 @@ fn background(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<Ex
     let session = output.session(interrupt)?;
     let file = ClusterFile::read(&args.object.file)?;
     // Errors of the arguments go to the terminal; those of the background process only to its log file.
+    check_start(args, &file)?;
     args.identity.secrets(&file)?;
-    up::check_host(args.machine.options().memory, args.port)?;
     let folder = Folder::of(file.path());
     drop(folder.hold()?);
     folder.forget()?;

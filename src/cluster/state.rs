@@ -4,7 +4,7 @@ use std::fs::{self, File, TryLockError};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow};
 use serde::{Deserialize, Serialize};
 
 use crate::host::atomic_file;
@@ -81,11 +81,26 @@ impl Folder {
         fs::create_dir_all(&self.0).with_context(|| format!("making {}", self.0.display()))?;
         match self.lock()? {
             Some(lock) => Ok(Held { _lock: lock }),
-            None => bail!(
-                "the machines in {} are running; `slipway cluster down` ends them",
-                self.0.display()
-            ),
+            None => Err(self.running()),
         }
+    }
+
+    /// Looks whether [`Folder::hold`] would find another process, for callers that first do what takes long. Nothing is made.
+    ///
+    /// # Errors
+    /// If another process has it.
+    pub fn check_free(&self) -> Result<()> {
+        match self.is_held()? {
+            true => Err(self.running()),
+            false => Ok(()),
+        }
+    }
+
+    fn running(&self) -> Error {
+        anyhow!(
+            "the machines in {} are running; `slipway cluster down` ends them",
+            self.0.display()
+        )
     }
 
     /// Whether a process runs the machines.
@@ -159,6 +174,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folder = Folder::of(&folder.path().join("blue.toml"));
         assert!(!folder.is_held().unwrap());
+        folder.check_free().unwrap();
+        assert!(!folder.path().exists());
         let held = folder.hold().unwrap();
         assert!(folder.is_held().unwrap());
         let error = folder.hold().unwrap_err().to_string();
@@ -166,6 +183,7 @@ mod tests {
             error.ends_with("`slipway cluster down` ends them"),
             "{error}"
         );
+        assert_eq!(folder.check_free().unwrap_err().to_string(), error);
         drop(held);
         assert!(!folder.is_held().unwrap());
         assert_eq!(folder.state().unwrap(), None);

@@ -228,43 +228,66 @@ impl Report {
     /// A line for each node, for each pod that is not well, and for what is missing.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let name = self
-            .nodes
-            .iter()
-            .map(|node| node.name.len())
-            .max()
-            .unwrap_or(0);
-        let nodes = self.nodes.iter().map(|node| {
-            let state = if node.ready { "Ready" } else { "not Ready" };
-            let roles = if node.roles.is_empty() {
-                "worker"
-            } else {
-                &node.roles
-            };
-            let reason = node.reason.as_deref().map(|reason| format!("  {reason}"));
-            let line = format!(
-                "{:name$}  {state:9}  {roles}  {}{}",
-                node.name,
-                node.version,
-                reason.unwrap_or_default()
-            );
-            line.trim_end().to_owned()
-        });
-        let api = self
-            .api_server
-            .iter()
-            .map(|reason| format!("the API server: {reason}"));
-        let pods = self.pods.iter().map(|pod| {
-            let place = pod.node.as_deref().map(|node| format!(" on {node}"));
-            format!(
-                "kube-system/{}{}: {}",
-                pod.name,
-                place.unwrap_or_default(),
-                pod.reason
-            )
-        });
-        let missing = (self.missing > 0).then(|| format!("missing nodes: {}", self.missing));
-        api.chain(nodes).chain(missing).chain(pods).collect()
+        let nodes = self.nodes.iter().map(|node| self.node_line(node));
+        let pods = self.pods.iter().map(Pod::line);
+        self.api_line()
+            .into_iter()
+            .chain(nodes)
+            .chain(self.missing_line())
+            .chain(pods)
+            .collect()
+    }
+
+    /// The first of the lines that say why the cluster is not valid; none of a valid one.
+    #[must_use]
+    pub fn waits_for(&self) -> Option<String> {
+        let mut nodes = self.nodes.iter();
+        let node = nodes.find(|node| !node.ready || !node.initialized);
+        self.api_line()
+            .or_else(|| node.map(|node| self.node_line(node)))
+            .or_else(|| self.missing_line())
+            .or_else(|| self.pods.first().map(Pod::line))
+    }
+
+    fn api_line(&self) -> Option<String> {
+        let reason = self.api_server.as_deref()?;
+        Some(format!("the API server: {reason}"))
+    }
+
+    /// The line of one of its nodes.
+    fn node_line(&self, node: &Node) -> String {
+        let names = self.nodes.iter().map(|node| node.name.len());
+        let name = names.max().unwrap_or(0);
+        let state = if node.ready { "Ready" } else { "not Ready" };
+        let roles = if node.roles.is_empty() {
+            "worker"
+        } else {
+            &node.roles
+        };
+        let reason = node.reason.as_deref().map(|reason| format!("  {reason}"));
+        let line = format!(
+            "{:name$}  {state:9}  {roles}  {}{}",
+            node.name,
+            node.version,
+            reason.unwrap_or_default()
+        );
+        line.trim_end().to_owned()
+    }
+
+    fn missing_line(&self) -> Option<String> {
+        (self.missing > 0).then(|| format!("missing nodes: {}", self.missing))
+    }
+}
+
+impl Pod {
+    fn line(&self) -> String {
+        let place = self.node.as_deref().map(|node| format!(" on {node}"));
+        format!(
+            "kube-system/{}{}: {}",
+            self.name,
+            place.unwrap_or_default(),
+            self.reason
+        )
     }
 }
 
@@ -355,6 +378,39 @@ mod tests {
             report.lines()[0],
             "w1  Ready      worker  v1.36.3  it takes no pods until its cloud's controller knows the machine"
         );
+    }
+
+    #[test]
+    fn the_first_reason_why_a_cluster_is_not_valid_is_what_is_waited_for() {
+        let well = a_node("cp1", &well());
+        let mut unknown = well.clone();
+        unknown["metadata"]["name"] = json!("w1");
+        unknown["spec"]["taints"] = json!([{"key": UNINITIALIZED, "effect": "NoSchedule"}]);
+        // What its line says is not by which it is chosen.
+        let message = "the last  Ready  was long ago";
+        let not_ready = json!({"type": "Ready", "status": "False", "message": message});
+        let not_ready = a_node("w2", &not_ready);
+        let pod = json!({"metadata": {"name": "new"}, "spec": {}, "status": {"phase": "Pending"}});
+        for (nodes, pods, expected, line) in [
+            (&[&well, &unknown, &not_ready][..], &[&pod][..], 4, "w1 "),
+            (&[&well, &not_ready], &[&pod], 4, "w2 "),
+            (&[&well], &[&pod], 4, "missing nodes: 3"),
+            (&[&well], &[&pod], 1, "kube-system/new: Pending"),
+        ] {
+            let owned = |all: &[&Value]| all.iter().map(|&one| one.clone()).collect::<Vec<_>>();
+            let report = report(&owned(nodes), &owned(pods), expected);
+            let found = report.waits_for().unwrap();
+            assert!(found.starts_with(line), "{line}: {found}");
+            assert!(report.lines().contains(&found), "{found}");
+        }
+        assert_eq!(report(&[well], &[], 1).waits_for(), None);
+        let no_server = Report {
+            api_server: Some("no route".to_owned()),
+            missing: 2,
+            ..Report::default()
+        };
+        let expected = "the API server: no route";
+        assert_eq!(no_server.waits_for().as_deref(), Some(expected));
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! The demo: boots the built image, shows its steps, and reports its health.
 
+mod record;
+
 use std::fmt;
 use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use image::kubelet::TIMELINE_UNIT;
 use image::paths;
-use image::report::{HANDOFF_LINE, Handoff, LINE};
-use image::timeline::{READY as READY_STEP, Span, to_lines};
+use image::report::{HANDOFF_LINE, LINE};
 use serde::Serialize;
 
 use crate::host::progress::Step;
@@ -111,53 +111,12 @@ unit=$(systemctl show -P ActiveState slipway-cluster.service)/$(systemctl show -
 printf '%s\t%s\n' node "$unit"
 [[ $unit == active/exited ]]
 "#;
-/// From a Ready node to the whole timeline, in which each static pod is Ready too.
-const RECORD: Duration = Duration::from_secs(300);
 /// Prints nodes and pods.
 const PODS: &str = "get nodes,pods -A";
 
 /// [`HEALTH`] of a node of a cluster: its etcd talks to strangers on another port only.
 fn health_in_a_cluster() -> String {
     HEALTH.replace("/127.0.0.1/2379", &format!("/127.0.0.1/{ETCD_PORT}"))
-}
-
-/// Prints the boot's timeline once it goes to Ready and the node adds nothing more.
-fn record() -> String {
-    let file = paths::RUN_TIMELINE;
-    format!(
-        "[[ $(systemctl show -P SubState {TIMELINE_UNIT}) == exited ]] && grep -q '\"{READY_STEP}\"' {file} && cat {file}"
-    )
-}
-
-/// What a record lacks whose loader left no times, as systemd-boot in a virtual machine: from power-on to the kernel's stub, and
-/// from there to the begin of the kernel's clock. By the host's clock: `stub` and `handoff` are times since power-on, µs, and
-/// `micros` is the handoff's time by the kernel's clock.
-fn before_the_kernel(stub: i64, handoff: i64, micros: i64) -> Vec<Span> {
-    let power_on = micros - handoff;
-    let stub = (power_on + stub).min(0);
-    let span = |source: &str, name: &str, start, end| Span {
-        source: source.to_owned(),
-        name: name.to_owned(),
-        start,
-        end: Some(end),
-        note: Some("by the host's clock".to_owned()),
-    };
-    match power_on < stub {
-        true => vec![
-            span("firmware", "firmware and loader", power_on, stub),
-            span("loader", "stub of the kernel", stub, 0),
-        ],
-        false => Vec::new(),
-    }
-}
-
-/// The record with the spans before the kernel, unless it has some.
-fn from_power_on(record: &str, before: Vec<Span>) -> Result<String> {
-    let mut spans = timeline::read(record)?;
-    if spans.iter().all(|span| span.start >= 0) {
-        spans.extend(before);
-    }
-    Ok(to_lines(spans))
 }
 
 /// The demo's config: the agent, and the cluster object.
@@ -202,7 +161,7 @@ pub fn run(session: &Session, image: &Image, tools: &Tools, options: &Options) -
     step.made(None);
     let begin = Instant::now();
     let vm = Vm::start(tools, &machine, scratch.path(), None)?;
-    let result = watch(session, &vm, &secret, begin);
+    let result = watch(session, &vm, &secret, (begin, options.direct));
     if result.is_err() {
         let console = vm.console().text();
         let lines: Vec<&str> = console.lines().collect();
@@ -215,7 +174,13 @@ pub fn run(session: &Session, image: &Image, tools: &Tools, options: &Options) -
     result
 }
 
-fn watch(session: &Session, vm: &Vm, secret: &Secret, begin: Instant) -> Result<Verdict> {
+/// Waits for each stage of a boot that began at this time, `direct` without firmware.
+fn watch(
+    session: &Session,
+    vm: &Vm,
+    secret: &Secret,
+    (begin, direct): (Instant, bool),
+) -> Result<Verdict> {
     let progress = &session.progress;
     // Each stage ends with one of these texts on the console.
     let stage = |name: &str, words: &[&str]| {
@@ -224,7 +189,10 @@ fn watch(session: &Session, vm: &Vm, secret: &Secret, begin: Instant) -> Result<
         step.made(None);
         anyhow::Ok(begin.elapsed())
     };
-    let stub = stage("firmware", &[KERNEL, HANDOFF_LINE])?;
+    let stub = match direct {
+        true => None,
+        false => Some(stage("firmware", &[KERNEL, HANDOFF_LINE])?),
+    };
     let handoff = stage("kernel and init", &[HANDOFF_LINE])?;
     let handoff_seconds = handoff.as_secs_f64();
     let step = progress.step("systemd");
@@ -260,19 +228,9 @@ fn watch(session: &Session, vm: &Vm, secret: &Secret, begin: Instant) -> Result<
     if cluster.code != 0 {
         bail!("the node is Ready, but kubectl fails: {}", cluster.output);
     }
-    let recorded = Wait {
-        name: "timeline",
-        until: &format!("[[ -e {} ]]", paths::RUN_TIMELINE),
-        reason: "echo the static pods",
-        check: &record(),
-        patience: RECORD,
-    };
-    let timeline = recorded.wait(session, &agent)?;
-    // The line that was waited for is complete by now.
-    let before = Handoff::find(&vm.console().text()).map_or_else(Vec::new, |line| {
-        before_the_kernel(micros(stub), micros(handoff), line.micros)
-    });
-    let timeline = from_power_on(&timeline, before)?;
+    let recorded = record::wait(session, &agent)?;
+    let before = record::before_the_kernel(&vm.console().text(), stub, handoff);
+    let timeline = record::from_power_on(&recorded, before)?;
     progress.say(&timeline::table(&timeline::read(&timeline)?));
     let fact = |name: &str| fact(&facts, name).unwrap_or_default().to_owned();
     Ok(Verdict {
@@ -286,10 +244,6 @@ fn watch(session: &Session, vm: &Vm, secret: &Secret, begin: Instant) -> Result<
         cluster: cluster.output,
         timeline,
     })
-}
-
-fn micros(time: Duration) -> i64 {
-    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 
 /// A wait for something in the guest.
@@ -433,30 +387,6 @@ the node was handed off 21.0 s, healthy 40.5 s and Ready 82.0 s after power-on"
         assert_eq!(verdict.to_string(), expected);
         let json = serde_json::to_value(&verdict).unwrap();
         assert_eq!(json["cluster"], format!("{table}\n"));
-    }
-
-    #[test]
-    fn a_record_without_the_loaders_times_begins_at_power_on_by_the_hosts_clock() {
-        // The stub 4 s after power-on, the handoff 9 s after it and 3.5 s by the kernel's clock.
-        let before = before_the_kernel(4_000_000, 9_000_000, 3_500_000);
-        let times: Vec<_> = before.iter().map(|span| (span.start, span.end)).collect();
-        assert_eq!(
-            times,
-            [(-5_500_000, Some(-1_500_000)), (-1_500_000, Some(0)),]
-        );
-        let kernel = r#"{"source":"kernel","name":"kernel","start":0,"end":3}"#;
-        let whole = from_power_on(kernel, before.clone()).unwrap();
-        let sources: Vec<_> = timeline::read(&whole)
-            .unwrap()
-            .into_iter()
-            .map(|span| span.source)
-            .collect();
-        assert_eq!(sources, ["firmware", "loader", "kernel"]);
-        // It has the loader's own, or the kernel's clock went on while the machine was stopped.
-        let loader = r#"{"source":"firmware","name":"firmware","start":-7,"end":0}"#;
-        let whole = from_power_on(&format!("{loader}\n{kernel}\n"), before).unwrap();
-        assert_eq!(whole.lines().count(), 2);
-        assert!(before_the_kernel(4_000_000, 9_000_000, 9_500_000).is_empty());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use ::cluster::kubeconfigs;
 use image::paths::{CLUSTER, HOSTNAME, NODE_SETTINGS};
 use serde_json::{Value, json};
 use slipway::cluster::secrets::{self, Secrets};
+use slipway::cluster::state::Folder;
 use tempfile::TempDir;
 
 use super::{slipway, stderr, stdout};
@@ -410,6 +411,11 @@ fn machines_that_cannot_start_are_refused_before_their_image_is_built() {
     for (words, expected) in [
         (["--memory", "99999999"], "--memory 99999999: this host has"),
         (["--port", &port], in_use.as_str()),
+        (["--workers", "20"], "21 machines are too many for one host"),
+        (
+            ["--control-planes", "0"],
+            "a cluster has a control plane at least",
+        ),
     ] {
         for foreground in [&[][..], &["--foreground"]] {
             let words = [&["up", OBJECT][..], &words, foreground].concat();
@@ -419,4 +425,25 @@ fn machines_that_cannot_start_are_refused_before_their_image_is_built() {
     }
     assert!(!folder.path().join("out").exists());
     assert!(!folder.path().join("blue.machines").exists());
+}
+
+/// The port is the running machines' own, and so is the memory that is missing.
+#[test]
+fn machines_that_run_already_are_named_before_what_they_use() {
+    let folder = with_endpoint();
+    let machines = Folder::of(&folder.path().join(OBJECT));
+    let _held = machines.hold().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port().to_string();
+    for more in [&["--port", &port][..], &["--memory", "99999999"], &[]] {
+        for foreground in [&[][..], &["--foreground"]] {
+            let said = refused(
+                folder.path(),
+                &[&["up", OBJECT][..], more, foreground].concat(),
+            );
+            let expected = "blue.machines are running; `slipway cluster down` ends them";
+            assert!(said.contains(expected), "{said}");
+        }
+    }
+    assert!(!folder.path().join("out").exists());
 }

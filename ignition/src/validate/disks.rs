@@ -315,7 +315,9 @@ impl Rules {
     fn on_partitioned(&mut self, storage: &Spot<'_>, filesystem: &Spot<'_>) {
         let device = |spot: &Spot<'_>| spot.text("device").unwrap_or_default().to_owned();
         let disks = storage.items("disks");
-        let same = disks.iter().rfind(|disk| device(disk) == device(filesystem));
+        let same = disks
+            .iter()
+            .rfind(|disk| device(disk) == device(filesystem));
         if let Some(disk) = same {
             if !disk.items("partitions").is_empty() {
                 self.warn(
