@@ -1,5 +1,6 @@
 //! Var: the rest of the system disk, or the config's file system for `/var`; seeded from the root's factory.
 
+mod brought;
 mod cut;
 mod follow;
 mod make;

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use image::var_list::Content;
 
+use super::brought::Brought;
 use super::cut::failpoint;
 use super::follow::{self, Follows, Lists, Look};
-use super::seed::Brought;
 
 /// What is to be removed and made.
 #[derive(Debug)]

@@ -15,15 +15,15 @@
 //!
 //! What is to be removed is removed before anything is made: a file may come where a folder was, and the other way round.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 
 use anyhow::{Context, Result, anyhow};
-use image::paths::{VAR_BROUGHT, VAR_LINKS, VAR_SEEDED};
+use image::paths::{VAR_LINKS, VAR_SEEDED};
 use image::var_list::{LISTS, parse};
 use linux::{atomic_file, mount};
 
+use super::brought::Brought;
 use super::cut::{failpoint, synced};
 use super::follow::{self, Follows, Lists};
 use super::make::{self, Making};
@@ -46,43 +46,6 @@ fn lists(sysroot: &Path) -> Result<Lists> {
         }
     }
     Ok(found)
-}
-
-/// The paths that were brought to this node.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Brought(BTreeSet<String>);
-
-impl Brought {
-    /// Reads the record; it is empty on a node that none was written on.
-    pub(super) fn read(sysroot: &Path) -> Result<Self> {
-        let path = sysroot.join(VAR_BROUGHT);
-        let text =
-            atomic_file::read(&path).with_context(|| format!("reading {}", path.display()))?;
-        let text = text.unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        Ok(Self(text.lines().map(str::to_owned).collect()))
-    }
-
-    /// Writes the record, whose folder is there.
-    pub(super) fn write(&self, sysroot: &Path) -> Result<()> {
-        let path = sysroot.join(VAR_BROUGHT);
-        let text: String = self.0.iter().map(|path| format!("{path}\n")).collect();
-        failpoint()?;
-        atomic_file::write(&path, text.as_bytes(), 0o644)
-            .with_context(|| format!("writing {}", path.display()))
-    }
-
-    pub(super) fn has(&self, path: &str) -> bool {
-        self.0.contains(path)
-    }
-
-    pub(super) fn add<'a>(&mut self, paths: impl Iterator<Item = &'a str>) {
-        self.0.extend(paths.map(str::to_owned));
-    }
-
-    pub(super) fn remove(&mut self, path: &str) {
-        self.0.remove(path);
-    }
 }
 
 /// What the first boot of a root did below `/var`.

@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 
-use image::paths::{FACTORY, VAR_FOLLOWS};
+use image::paths::{FACTORY, VAR_BROUGHT, VAR_FOLLOWS};
 
 use super::*;
 
