@@ -102,6 +102,8 @@ say wal "$wal"
 
 /// The port at which etcd talks to strangers, in a cluster.
 const ETCD_PORT: u16 = 2381;
+/// How long kubectl may take to list a cluster on a machine with other work.
+const LIST: Duration = Duration::from_secs(300);
 /// How long one question waits in the guest: then the progress shows what is waited for.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -224,11 +226,12 @@ fn watch(
     };
     ready.wait(session, &agent)?;
     let ready_seconds = begin.elapsed().as_secs_f64();
-    let cluster = agent.ask(&agent::kubectl(PODS), QUESTION)?;
+    // Where a node becomes Ready it has most to do: the record's end is a better moment to ask for a list.
+    let recorded = record::wait(session, &agent)?;
+    let cluster = agent.ask(&agent::kubectl(PODS), LIST)?;
     if cluster.code != 0 {
         bail!("the node is Ready, but kubectl fails: {}", cluster.output);
     }
-    let recorded = record::wait(session, &agent)?;
     let before = record::before_the_kernel(&vm.console().text(), stub, handoff);
     let timeline = record::from_power_on(&recorded, before)?;
     progress.say(&timeline::table(&timeline::read(&timeline)?));
