@@ -204,7 +204,7 @@ pub(super) fn check(check: &mut Check<'_>, raw: RawKubernetes) -> Kubernetes {
     }
 }
 
-/// The mistake of a version that is none, or that no image can run.
+/// The mistake of a text that is not a version of Kubernetes, or of a version that no image can run.
 pub(super) fn version(text: &str, place: &Place) -> Result<(), Box<Mistake>> {
     let parts: Vec<Option<u32>> = text
         .split('.')

@@ -318,7 +318,7 @@ fn one_name_is_that_of_one_image() {
     ] {
         assert!(report.contains(&expected), "{expected}: {report}");
     }
-    // Another digest or another registry to pull it from is no other name.
+    // One name with another digest, or with another registry to pull it from, is still one name.
     for second in [
         format!("{{ oci = 'r.example:5000/a:1@{}' }}", digest("b")),
         format!(

@@ -22,7 +22,7 @@ struct Named {
 /// `of_release` are those of the lock, component and reference; `built` are those that the build makes in their place.
 ///
 /// # Errors
-/// A mistake for each such name, as [`Mistakes`]; a reference that is none.
+/// All names that two images have, as [`Mistakes`]; or a text that is not a reference to a container image.
 pub(super) fn check(
     recipe: &Recipe,
     of_release: &BTreeMap<String, String>,
