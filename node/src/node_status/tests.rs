@@ -9,9 +9,15 @@ use crate::join;
 use crate::samples::{Answer, ControlPlane, machine, put, serve_by_tls, worker};
 use crate::waiting::Limits;
 
+/// Tries once: what is asked for is not there.
 const ONCE: Limits = Limits {
-    patience: Duration::from_secs(1),
+    patience: Duration::ZERO,
     every: Duration::from_secs(1),
+};
+/// As long as a busy machine may need: what is asked for is there.
+const UNTIL_THERE: Limits = Limits {
+    patience: Duration::from_mins(1),
+    every: Duration::from_millis(100),
 };
 
 /// What a worker waits for, and whether its API server is well.
@@ -40,16 +46,8 @@ fn a_worker_says_what_it_waits_for() {
     // The endpoint is the fixture's and nobody answers behind it: the line of the wait says it.
     let (listener, pair) = (plane.listener(), plane.certificate());
     let server = format!("https://{}", listener.local_addr().unwrap());
-    let prepared = || {
-        join::prepare(
-            &world,
-            &bootstrap,
-            join_of,
-            ONCE,
-            Duration::from_millis(100),
-        )
-    };
-    prepared().unwrap_err();
+    let prepared = |limits, request| join::prepare(&world, &bootstrap, join_of, limits, request);
+    prepared(ONCE, Duration::from_millis(100)).unwrap_err();
     let (waits_for, _) = waits(&world);
     assert!(
         waits_for.starts_with("the cluster at https://127.0.0.1:"),
@@ -74,7 +72,7 @@ fn a_worker_says_what_it_waits_for() {
             }
         },
     );
-    prepared().unwrap();
+    prepared(UNTIL_THERE, UNTIL_THERE.patience).unwrap();
     let well = |waits_for: &str| (waits_for.to_owned(), None);
     let expected = format!("{absent}: the kubelet has not requested one");
     assert_eq!(waits(&world), well(&expected));
