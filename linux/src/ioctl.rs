@@ -144,6 +144,38 @@ pub fn window(terminal: &File) -> Option<(u16, u16)> {
     (size.ws_row > 0 && size.ws_col > 0).then_some((size.ws_row, size.ws_col))
 }
 
+nix::ioctl_read!(
+    /// `FS_IOC_GETFLAGS` (ioctl_iflags(2)), which is declared with a long and takes an int.
+    get_inode_flags, b'f', 1, nix::libc::c_long);
+nix::ioctl_write_ptr!(
+    /// `FS_IOC_SETFLAGS`, likewise.
+    set_inode_flags, b'f', 2, nix::libc::c_long);
+
+const FS_IMMUTABLE_FL: nix::libc::c_long = 0x10;
+const FS_APPEND_FL: nix::libc::c_long = 0x20;
+
+/// Whether a file or folder is immutable or may only be appended to (`chattr +i`, `+a`), so that not even root replaces or removes it.
+/// No file is on a file system without such flags.
+#[must_use]
+pub fn is_fixed(file: &File) -> bool {
+    let mut flags = 0;
+    // SAFETY: the descriptor is open and the pointer is to a live long, of which the kernel writes an int.
+    let got = unsafe { get_inode_flags(file.as_raw_fd(), &raw mut flags) };
+    got.is_ok() && flags & (FS_IMMUTABLE_FL | FS_APPEND_FL) != 0
+}
+
+/// Makes a file or folder immutable, or lets it be changed again, without any other flag.
+///
+/// # Errors
+/// If the kernel refuses, as without the privilege for it, or on a file system without such flags.
+pub fn set_immutable(file: &File, immutable: bool) -> Result<()> {
+    let flags = if immutable { FS_IMMUTABLE_FL } else { 0 };
+    // SAFETY: the descriptor is open and the pointer is to a live long, of which the kernel reads an int.
+    unsafe { set_inode_flags(file.as_raw_fd(), &raw const flags) }
+        .context("setting the flags of a file")?;
+    Ok(())
+}
+
 const LOOP_CTL_GET_FREE: u64 = 0x4C82;
 const LOOP_CONFIGURE: u64 = 0x4C0A;
 const LO_FLAGS_READ_ONLY: u32 = 1;

@@ -2,7 +2,8 @@
 //! replaced by what a later root has at its path, and goes with the last root that has it.
 //!
 //! They are the node's own as all of `/var`: what was changed there stays, as a configuration file does with dpkg. What tells the two
-//! apart is a record of what was brought, by a hash of each entry.
+//! apart is a record of what was brought, by a hash of each entry. A file that was made immutable on the node was changed, and nothing
+//! comes to or goes from a folder that was.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -15,7 +16,7 @@ use anyhow::{Context, Result};
 use data_encoding::HEXLOWER;
 use image::paths::{FACTORY, VAR_FOLLOWS};
 use image::var_list::{Content, FOLLOWING, Rights};
-use linux::atomic_file;
+use linux::{atomic_file, ioctl};
 use sha2::{Digest as _, Sha256};
 
 use super::cut::failpoint;
@@ -27,6 +28,8 @@ pub(super) type Lists = BTreeMap<String, Content>;
 const CHUNK: usize = 256 << 10;
 /// The hash of every folder: mode and owner are the node's, and a folder goes only where it is empty and in the way.
 const FOLDER: &str = "folder";
+/// In place of the hash of a file that is immutable: no image has put it there.
+const FIXED: &str = "fixed";
 
 /// What images have put on the node, by path: the hash of an entry's kind, mode, owner and content ([`of_node`]). While a root is seeded
 /// an entry has several hashes, that of this root last.
@@ -150,6 +153,7 @@ impl Follows {
             let node = of_node(sysroot, path)?;
             if node.is_some_and(|node| node != FOLDER && put.contains(&node))
                 && let Some(place) = place(sysroot, path)
+                && !place.parent().is_some_and(is_fixed)
             {
                 gone.insert(path.clone(), place);
             }
@@ -168,7 +172,8 @@ impl Follows {
         let Some(place) = place(sysroot, path) else {
             return Ok(None);
         };
-        if !self.put(path).iter().any(|put| put == FOLDER) {
+        let fixed = is_fixed(&place) || place.parent().is_some_and(is_fixed);
+        if fixed || !self.put(path).iter().any(|put| put == FOLDER) {
             return Ok(None);
         }
         let mut folders = Vec::new();
@@ -243,12 +248,20 @@ pub(super) fn of_node(sysroot: &Path, path: &str) -> Result<Option<String>> {
     if !meta.is_file() {
         return Ok(None);
     }
+    if is_fixed(&place) {
+        return Ok(Some(FIXED.to_owned()));
+    }
     let rights = Rights {
         mode: meta.mode() & 0o7777,
         uid: meta.uid(),
         gid: meta.gid(),
     };
     of_file(&place, rights).map(Some)
+}
+
+/// Whether not even root changes this file, or this folder's entries.
+pub(super) fn is_fixed(path: &Path) -> bool {
+    File::open(path).is_ok_and(|open| ioctl::is_fixed(&open))
 }
 
 /// Where a path is, if all folders above it are folders: a link would lead elsewhere here than on the running node.

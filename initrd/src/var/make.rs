@@ -11,7 +11,7 @@ use image::paths::FACTORY;
 use image::var_list::{Content, Rights};
 
 use super::cut::failpoint;
-use super::follow::Lists;
+use super::follow::{self, Lists};
 
 /// The folder that all paths of the lists are in.
 const VAR: &str = "/var";
@@ -29,7 +29,8 @@ pub(super) struct Making<'a> {
     lists: &'a Lists,
     /// How many entries were made.
     pub(super) count: usize,
-    /// Where the content of a folder goes, and whether others see it there; none where something else is in the folder's place.
+    /// Where the content of a folder goes, and whether others see it there; none where something else is in the folder's place, or
+    /// the folder is immutable.
     folders: BTreeMap<String, Option<(PathBuf, bool)>>,
     /// Complete entries that wait for their rename.
     waiting: Vec<(PathBuf, PathBuf)>,
@@ -121,8 +122,10 @@ impl<'a> Making<'a> {
         seen: bool,
     ) -> Result<Option<(PathBuf, bool)>> {
         match place.symlink_metadata() {
-            Ok(meta) if meta.is_dir() => return Ok(Some((place.to_owned(), seen))),
-            // A link leads elsewhere here than on the running node.
+            Ok(meta) if meta.is_dir() && !follow::is_fixed(place) => {
+                return Ok(Some((place.to_owned(), seen)));
+            }
+            // A link leads elsewhere here than on the running node, and an immutable folder takes nothing.
             Ok(_) => return Ok(None),
             Err(_) => {}
         }

@@ -8,6 +8,7 @@ use image::paths::{FACTORY, VAR_BROUGHT, VAR_FOLLOWS};
 use super::*;
 
 mod cuts;
+mod fixed;
 mod kinds;
 
 fn records(root: &Path) -> (Brought, Follows) {
