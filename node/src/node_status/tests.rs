@@ -9,16 +9,13 @@ use crate::join;
 use crate::samples::{Answer, ControlPlane, machine, put, serve_by_tls, worker};
 use crate::waiting::Limits;
 
-/// Tries once: what is asked for is not there.
-const ONCE: Limits = Limits {
-    patience: Duration::ZERO,
+/// Two attempts, by the world's clock, which waits alone advance.
+const TWICE: Limits = Limits {
+    patience: Duration::from_secs(1),
     every: Duration::from_secs(1),
 };
-/// As long as a busy machine may need: what is asked for is there.
-const UNTIL_THERE: Limits = Limits {
-    patience: Duration::from_mins(1),
-    every: Duration::from_millis(100),
-};
+/// A request that must be answered, by the host's clock: as long as a busy machine may need.
+const ANSWERED: Duration = Duration::from_mins(1);
 
 /// What a worker waits for, and whether its API server is well.
 fn waits(world: &World) -> (String, Option<String>) {
@@ -46,8 +43,8 @@ fn a_worker_says_what_it_waits_for() {
     // The endpoint is the fixture's and nobody answers behind it: the line of the wait says it.
     let (listener, pair) = (plane.listener(), plane.certificate());
     let server = format!("https://{}", listener.local_addr().unwrap());
-    let prepared = |limits, request| join::prepare(&world, &bootstrap, join_of, limits, request);
-    prepared(ONCE, Duration::from_millis(100)).unwrap_err();
+    let prepared = |request| join::prepare(&world, &bootstrap, join_of, TWICE, request);
+    prepared(Duration::from_millis(100)).unwrap_err();
     let (waits_for, _) = waits(&world);
     assert!(
         waits_for.starts_with("the cluster at https://127.0.0.1:"),
@@ -72,7 +69,7 @@ fn a_worker_says_what_it_waits_for() {
             }
         },
     );
-    prepared(UNTIL_THERE, UNTIL_THERE.patience).unwrap();
+    prepared(ANSWERED).unwrap();
     let well = |waits_for: &str| (waits_for.to_owned(), None);
     let expected = format!("{absent}: the kubelet has not requested one");
     assert_eq!(waits(&world), well(&expected));
