@@ -210,10 +210,12 @@ fn earlier_lock(path: &Path, wish: Wish<'_>, progress: &Progress) -> Result<Opti
         // Bytes that are no text are no lock either.
         cause.is_some_and(|cause| cause.kind() != io::ErrorKind::InvalidData)
     };
-    match file::read(path) {
-        Err(error)
-            if wish.mode == Mode::Renew && wish.renewed.is_empty() && !is_unreadable(&error) =>
-        {
+    if wish.mode != Mode::Renew || !wish.renewed.is_empty() {
+        return file::read(path);
+    }
+    // What its error would tell the user to do is being done.
+    match file::read_or(path, "") {
+        Err(error) if !is_unreadable(&error) => {
             // The state of the mirror that it was made of is not known then, so that an older one is not refused.
             let why = format!("{error:#}");
             progress.warn(&format!(

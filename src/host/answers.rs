@@ -1,27 +1,21 @@
 //! Answers: which sources gave programs in this run, and which were unreachable. The images of one run take theirs from the same
 //! sources, and a server that does not answer costs its timeouts once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, anyhow};
 use fetch::Failure;
 
-/// The answers of sources, by the source and the program that it was asked for.
+/// What the sources of programs answered.
 #[derive(Default)]
 pub struct Answers {
-    programs: Mutex<BTreeMap<(String, String), Answer>>,
+    /// The servers that were unreachable, with the words of the error.
+    down: Mutex<BTreeMap<String, String>>,
+    /// What images of this run have: the server, and the URL or architecture of what it gave.
+    given: Mutex<BTreeSet<(String, String)>>,
     digests: Mutex<BTreeMap<(String, String), String>>,
-}
-
-/// How a source answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Answer {
-    /// An image of this run has the program from it.
-    Given,
-    /// It was unreachable, with the words of the error.
-    Unreachable(String),
 }
 
 /// A source is unreachable that an earlier image of this run has the same program from: with another source the two would differ.
@@ -48,48 +42,39 @@ impl fmt::Debug for Answers {
 }
 
 impl Answers {
-    /// Asks a source for a program, unless it was unreachable before: for this one or, if it was never asked for this one, for
-    /// another.
+    /// Asks a server for something, unless it was unreachable before. One that has given the same thing to an image of this run is asked
+    /// anyway.
     ///
     /// # Errors
     /// That of the request; that of the earlier one, in the same words; or [`Inconsistent`].
     pub fn ask<T>(
         &self,
-        source: &str,
-        program: &str,
+        server: &str,
+        what: &str,
         request: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let key = (source.to_owned(), program.to_owned());
-        let before = self.before(&key);
-        if let Some(Answer::Unreachable(words)) = before {
-            return Err(anyhow!(words));
+        let key = (server.to_owned(), what.to_owned());
+        let is_given = locked(&self.given).contains(&key);
+        if !is_given && let Some(words) = locked(&self.down).get(server) {
+            return Err(anyhow!(words.clone()));
         }
         let answer = request();
-        match &answer {
-            Ok(_) => {
-                locked(&self.programs).insert(key, Answer::Given);
+        // A file that is not there may concern this request alone.
+        if let Err(error) = &answer
+            && is_unreachable(error)
+        {
+            let words = format!("{error:#}");
+            if is_given {
+                return Err(Inconsistent(words).into());
             }
-            Err(error) if is_unreachable(error) => {
-                let words = format!("{error:#}");
-                if before == Some(Answer::Given) {
-                    return Err(Inconsistent(words).into());
-                }
-                locked(&self.programs).insert(key, Answer::Unreachable(words));
-            }
-            // A file that is not there may concern this program alone.
-            Err(_) => {}
+            locked(&self.down).insert(server.to_owned(), words);
         }
         answer
     }
 
-    fn before(&self, key: &(String, String)) -> Option<Answer> {
-        let programs = locked(&self.programs);
-        let own = programs.get(key);
-        let is_down = |((source, _), answer): &(&(String, String), &Answer)| {
-            *source == key.0 && matches!(answer, Answer::Unreachable(_))
-        };
-        let any = || programs.iter().find(is_down).map(|(_, answer)| answer);
-        own.or_else(any).cloned()
+    /// Notes that an image of this run has what a server was asked for: with another source the next one would differ.
+    pub fn give(&self, server: &str, what: &str) {
+        locked(&self.given).insert((server.to_owned(), what.to_owned()));
     }
 
     /// The digest that the tag of an image had first in this run, for this architecture.
@@ -146,24 +131,31 @@ mod tests {
     }
 
     #[test]
-    fn an_unreachable_source_is_asked_once_and_refuses_in_the_same_words() {
+    fn an_unreachable_server_is_asked_once_and_refuses_in_the_same_words() {
         let answers = Answers::default();
         let first = words(answers.ask(RELEASES, "crictl", unreachable));
         assert!(first.starts_with("pinning it: fetching "), "{first}");
-        for program in ["crictl", "cni-plugins"] {
-            let again = answers.ask(RELEASES, program, || panic!("it is asked again"));
-            assert_eq!(words(again), first, "{program}");
+        for what in ["crictl", "cni-plugins"] {
+            let again = answers.ask(RELEASES, what, || panic!("it is asked again"));
+            assert_eq!(words(again), first, "{what}");
         }
         assert_eq!(answers.ask("other", "crictl", || Ok(1)).unwrap(), 1);
     }
 
     #[test]
-    fn a_source_that_gave_a_program_is_not_replaced() {
+    fn a_server_that_gave_an_image_something_is_not_replaced_for_that() {
         let answers = Answers::default();
-        answers.ask(RELEASES, "crictl", || Ok(1)).unwrap();
-        // Another program than the one that it gave has another source, for all images of the run.
-        words(answers.ask(RELEASES, "cni-plugins", unreachable));
-        let error = answers.ask(RELEASES, "crictl", unreachable).unwrap_err();
+        for what in ["v1.36.3/kubelet", "v1.36.3/kubectl"] {
+            answers.ask(RELEASES, what, || Ok(1)).unwrap();
+        }
+        // What was got of a source that then failed is in no image.
+        answers.give(RELEASES, "v1.36.3/kubelet");
+        for what in ["v1.35.4/kubelet", "v1.36.3/kubectl"] {
+            let error = answers.ask(RELEASES, what, unreachable).unwrap_err();
+            assert!(!error.is::<Inconsistent>(), "{what}: {error:#}");
+        }
+        let error = answers.ask(RELEASES, "v1.36.3/kubelet", unreachable);
+        let error = error.unwrap_err();
         assert!(error.is::<Inconsistent>(), "{error:#}");
         assert!(
             error
@@ -171,7 +163,8 @@ mod tests {
                 .contains("another image of this run has this program from there"),
             "{error:#}"
         );
-        assert_eq!(answers.ask(RELEASES, "crictl", || Ok(2)).unwrap(), 2);
+        let asked = answers.ask(RELEASES, "v1.36.3/kubelet", || Ok(2));
+        assert_eq!(asked.unwrap(), 2);
         let shown = format!("{answers:?}");
         assert!(!shown.contains("s3cr3t"), "{shown}");
     }
@@ -181,6 +174,7 @@ mod tests {
         let answers = Answers::default();
         words(answers.ask(RELEASES, "crictl", gone));
         assert_eq!(answers.ask(RELEASES, "crictl", || Ok(1)).unwrap(), 1);
+        answers.give(RELEASES, "crictl");
         let error = answers.ask(RELEASES, "crictl", gone).unwrap_err();
         assert!(!error.is::<Inconsistent>(), "{error:#}");
     }

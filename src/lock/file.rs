@@ -125,20 +125,21 @@ const HEAD: &str = "# Made by `slipway lock`: what the recipe beside it takes fr
 
 /// Reads a lock; `None` if there is no file.
 pub(super) fn read(path: &Path) -> Result<Option<Lock>> {
+    read_or(path, "; `slipway lock --renew` makes a new one")
+}
+
+/// The same, with another remedy in its error.
+///
+/// # Errors
+/// As [`read()`].
+pub(super) fn read_or(path: &Path, remedy: &str) -> Result<Option<Lock>> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e).with_context(|| format!("reading {}", path.display())),
     };
-    parse(&text)
-        .with_context(|| {
-            format!(
-                "reading {}{}; `slipway lock --renew` makes a new one",
-                path.display(),
-                by_another(&text)
-            )
-        })
-        .map(Some)
+    let about = || format!("reading {}{}{remedy}", path.display(), by_another(&text));
+    parse(&text).with_context(about).map(Some)
 }
 
 /// By which program a lock was written that this one cannot read: often that is why. Empty if it was this one, or nobody knows.

@@ -45,9 +45,6 @@ pub use packages::{Obtained, Packages, packages};
 pub use program::{Pinned, Program};
 use release_module::Modules;
 
-/// The program that stands for all of a release server: the others are taken from where the kubelet is.
-const KUBELET: &str = "kubelet";
-
 /// The release tables of a recipe, once they know its version of Kubernetes: an unknown one is refused before anything is
 /// asked for. A recipe's own kubelet, a file or an image, may be of any version.
 ///
@@ -295,9 +292,7 @@ fn pin_from(
             let mut of_release = request.clone();
             let wants_coredns = of_release.components.remove(coredns::NAME);
             let entry = tables.get(&request.version);
-            let mut pinned = session.answers.ask(url, KUBELET, || {
-                release::pin(url, &of_release, entry, session, locked, step)
-            })?;
+            let mut pinned = release::pin(url, &of_release, entry, session, locked, step)?;
             if wants_coredns {
                 module::add_coredns(&mut pinned, session, locked, step)?;
             }

@@ -364,16 +364,16 @@ fn published(
         true => github,
         false => template,
     };
-    let (program, hit) = session.answers.ask(source, name, || {
-        release::pin_one(&client, &place, name, &version, session, step)
-    })?;
+    let server = (&client, source);
+    let (program, hit) = release::pin_one(server, &place, name, &version, session, step)?;
     let url = place.url;
-    let about = format!("reading {}", fetch::shown(&url));
+    let (about, given) = (format!("reading {}", fetch::shown(&url)), url.clone());
     let program = LockedProgram {
         source: LockedFrom::Archive { url, path },
         ..program
     };
     prove(name, &program, session).context(about)?;
+    session.answers.give(source, &given);
     Ok((program, hit))
 }
 

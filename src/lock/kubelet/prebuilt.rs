@@ -84,6 +84,7 @@ pub(super) fn pin_image(
     pulled.extract_file(PLACES, LIMIT, &program)?;
     let version = ask_version(&session.cache, &program)?;
     let (sha256, size) = keep(&session.cache, &program)?;
+    answers.give(reference, architecture);
     let kubelet = LockedProgram {
         version,
         sha256,

@@ -109,9 +109,12 @@ pub(super) fn pin(
     let release = format!("v{}", request.version);
     let arch = locked.recipe.image.architecture.debian();
     let mut all = true;
+    let mut urls = Vec::new();
     let mut pin = |name: &str| {
         let place = Place::of(entry, name, &release, arch, template);
-        let (program, hit) = pin_one(&client, &place, name, &release, session, step)?;
+        let server = (&client, template);
+        let (program, hit) = pin_one(server, &place, name, &release, session, step)?;
+        urls.push(place.url);
         all &= hit;
         anyhow::Ok(program)
     };
@@ -126,6 +129,9 @@ pub(super) fn pin(
     for name in &request.components {
         components.insert(name.clone(), pin(name)?);
     }
+    for url in &urls {
+        session.answers.give(template, url);
+    }
     Ok(Pinned {
         kubelet,
         components,
@@ -134,9 +140,9 @@ pub(super) fn pin(
 }
 
 /// Pins a program by the digest of the release table, else by the one beside it, and fetches it; gives whether it was in the
-/// cache.
+/// cache. A server, by its name in the answers of this run, is asked only for what is not known.
 pub(super) fn pin_one(
-    client: &blocking::Client,
+    (client, server): (&blocking::Client, &str),
     place: &Place,
     name: &str,
     release: &str,
@@ -146,7 +152,11 @@ pub(super) fn pin_one(
     let url = &place.url;
     let sha256 = match &place.sha256 {
         Some(sha256) => sha256.clone(),
-        None => text(client, &format!("{url}.sha256"))?,
+        None => {
+            let beside = format!("{url}.sha256");
+            let asked = session.answers.ask(server, url, || text(client, &beside));
+            asked?
+        }
     };
     // Some servers use the format of `sha256sum`: the digest, then the name.
     let sha256 = sha256
@@ -156,7 +166,8 @@ pub(super) fn pin_one(
         .to_ascii_lowercase();
     let hit = session.cache.object(&sha256).exists();
     if !hit {
-        let fetched = fetch(url, &sha256, session, step);
+        let fetch = || fetch(url, &sha256, session, step);
+        let fetched = session.answers.ask(server, url, fetch);
         fetched.map_err(|error| match error.downcast_ref::<Failure>() {
             Some(Failure::Digest {
                 expected, found, ..

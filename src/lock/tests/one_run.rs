@@ -19,6 +19,14 @@ impl Bench {
         Ok(self.pin_in(session, recipe, Mode::Renew, &[])?.lock)
     }
 
+    /// Another run with the cache of this one.
+    fn of_cache(&self, session: &Session, offline: bool) -> Session {
+        let cache = Cache::at(session.cache.root().to_owned()).unwrap();
+        let mut session = Session::new(cache, Progress::new(Kind::Quiet));
+        session.offline = offline;
+        session
+    }
+
     /// Serves the first state, or the later one, whose index is another file of the same name.
     fn serve(&self, is_later: bool, apart: bool) {
         self.debian.replace(self.state(is_later, apart));
@@ -69,12 +77,7 @@ fn an_offline_run_has_one_state_too() {
     bench.serve(false, false);
     let online = bench.session();
     let before = bench.renewed(&online).unwrap();
-    let of_cache = |offline| {
-        let cache = Cache::at(online.cache.root().to_owned()).unwrap();
-        let mut session = Session::new(cache, Progress::new(Kind::Quiet));
-        session.offline = offline;
-        session
-    };
+    let of_cache = |offline| bench.of_cache(&online, offline);
     let offline = of_cache(true);
     assert_eq!(bench.renewed(&offline).unwrap(), before);
     bench.serve(true, false);
@@ -85,6 +88,24 @@ fn an_offline_run_has_one_state_too() {
     assert_eq!(bench.renewed(&of_cache(true)).unwrap().epoch, EPOCHS[1]);
 }
 
+/// A suite that has its signature apart now: the list that it had before would be read first.
+#[test]
+fn an_offline_run_has_the_newest_state_whatever_files_it_has() {
+    let bench = Bench::new(&[]);
+    for (first, then) in [(false, true), (true, false)] {
+        fs::remove_file(bench.folder.path().join("a.lock")).ok();
+        bench.serve(false, first);
+        let session = bench.session();
+        bench.renewed(&session).unwrap();
+        bench.serve(true, then);
+        bench.renewed(&bench.of_cache(&session, false)).unwrap();
+        fs::remove_file(bench.folder.path().join("a.lock")).unwrap();
+        let offline = bench.of_cache(&session, true);
+        let epoch = bench.renewed(&offline).unwrap().epoch;
+        assert_eq!(epoch, EPOCHS[1], "apart: {first}, then {then}");
+    }
+}
+
 #[test]
 fn a_state_counts_for_the_run_once_its_indexes_are_here_and_is_verified_for_each_image() {
     let bench = Bench::new(&[]);
@@ -92,12 +113,18 @@ fn a_state_counts_for_the_run_once_its_indexes_are_here_and_is_verified_for_each
     // In the middle of the mirror's update: the list is there before the index.
     let mut half = bench.state(false, false);
     half.retain(|path, _| !path.ends_with("trixie-updates/main/binary-amd64/Packages"));
-    bench.debian.replace(half);
+    bench.debian.replace(half.clone());
     let error = format!("{:#}", bench.renewed(&session).unwrap_err());
     assert!(error.contains("404 Not Found"), "{error}");
     assert!(!error.contains("another image of this run"), "{error}");
     bench.serve(true, false);
     assert_eq!(bench.renewed(&session).unwrap().epoch, EPOCHS[1]);
+    // Nor are later runs without requests bound to it.
+    bench.debian.replace(half);
+    bench.renewed(&bench.of_cache(&session, false)).unwrap_err();
+    let offline = bench.of_cache(&session, true);
+    fs::remove_file(bench.folder.path().join("a.lock")).unwrap();
+    assert_eq!(bench.renewed(&offline).unwrap().epoch, EPOCHS[1]);
 
     let wish = Wish {
         mode: Mode::Renew,
@@ -203,6 +230,34 @@ fn a_release_server_that_gave_a_kubelet_is_not_replaced_in_the_same_run() {
     }
     let other = with_kubelet(&bench, &bench.session(), &sources).unwrap();
     assert!(matches!(source(&other), LockedFrom::File { .. }));
+    // Of another version no image has anything from there.
+    let path = bench.recipe("'tool'", "").path;
+    kubelet(&bench, "v1.35.4");
+    let earlier = format!("version = '1.35'\n{sources}");
+    let text = fs::read_to_string(&path).unwrap();
+    fs::write(&path, format!("{text}[kubernetes]\n{earlier}\n")).unwrap();
+    let recipe = recipe::load(&path).unwrap();
+    let earlier = bench.pin_in(&session, recipe, Mode::Renew, &[]).unwrap();
+    assert!(matches!(source(&earlier.lock), LockedFrom::File { .. }));
+}
+
+/// What was got of an image that has no kubelet in it is in no image of the run.
+#[test]
+fn a_source_that_gave_no_kubelet_may_be_replaced() {
+    if !linux::host::is_root() {
+        return linux::host::skipped("a sandbox needs root");
+    }
+    let bench = Bench::new(&[]);
+    kubelet(&bench, "v1.36.3");
+    let registry = Loopback::serve(image_of(&bench, "/usr/bin/other", "v1.36.3")).without(DOWN);
+    let host = registry.url.trim_start_matches("http://");
+    let sources = format!("kubelet = [{{ oci = '{host}/k:v1' }}, {{ file = 'kubelet' }}]");
+    let session = bench.session();
+    let first = with_kubelet(&bench, &session, &sources).unwrap();
+    assert!(matches!(source(&first), LockedFrom::File { .. }));
+    registry.replace(Served::new());
+    let second = with_kubelet(&bench, &session, &sources).unwrap();
+    assert_eq!(second.kubelet, first.kubelet);
 }
 
 #[test]
@@ -233,11 +288,16 @@ fn an_unreachable_server_of_archives_is_asked_once_in_a_run() {
 
 /// A registry's files of an image with this kubelet, whose tag is `v1`.
 fn image(bench: &Bench, version: &str) -> Served {
+    image_of(bench, "/usr/bin/kubelet", version)
+}
+
+/// The same with the program at another path.
+fn image_of(bench: &Bench, path: &str, version: &str) -> Served {
     let folder = tempfile::tempdir_in(bench.folder.path()).unwrap();
     let entries = [
         Entry::directory("/usr", 0o755),
         Entry::directory("/usr/bin", 0o755),
-        Entry::file("/usr/bin/kubelet", 0o755, kubelet(bench, version)),
+        Entry::file(path, 0o755, kubelet(bench, version)),
     ];
     let image = oci::Image {
         name: "r.example/k:v1".to_owned(),
