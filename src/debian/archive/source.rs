@@ -23,6 +23,9 @@ const INDEX_LIMIT: u64 = 1 << 30;
 /// The context of an index that cannot be had, with a list that the mirror may have replaced.
 const OF_THIS_RUN: &str = "its list is the one that another image of this run is made from, and the mirror may have a newer one: run it again";
 
+/// The files that a suite's list may have.
+const LIST_FILES: [&str; 3] = ["InRelease", "Release", "Release.gpg"];
+
 /// How many days old a suite of Debian's without `Valid-Until` may be: a stable release has one point release a quarter.
 const MAX_AGE: u32 = 400;
 
@@ -90,18 +93,21 @@ impl Source<'_> {
             let (name, text) = signed_list(&mut lists, keyring, request.now)?;
             let release = self.checked(&text, request);
             let release = release.with_context(|| untrusted(name))?;
-            lists.store()?;
             let (mut texts, mut missing) = (Vec::new(), Vec::new());
             for index in self.indexes(request, &release)? {
                 match index_text(&files, &folder, &index, cache, step) {
                     Ok(text) => texts.push(text),
                     Err(error) if request.options.offline => missing.push(format!("{error:#}")),
-                    Err(error) if lists.known.is_some() => return Err(error.context(OF_THIS_RUN)),
+                    Err(error) if lists.known.is_some() && is_of_another_list(&error) => {
+                        return Err(error.context(OF_THIS_RUN));
+                    }
                     Err(error) => return Err(error),
                 }
             }
             ensure!(missing.is_empty(), "{}", missing.join("\n  "));
-            // Only now: while a mirror is being synced, it may have a list without its indexes, and the run must not be bound to that.
+            // Only now: while a mirror is being synced, it may have a list without its indexes. Neither this run nor later ones without
+            // requests must be bound to that.
+            lists.store()?;
             lists.keep();
             Ok((release, texts))
         };
@@ -194,6 +200,13 @@ fn is_refused(failure: &Failure) -> bool {
         || files::is_offline(failure)
 }
 
+/// Whether an index is what a mirror with another list answers: it is not there, or has other bytes.
+fn is_of_another_list(error: &anyhow::Error) -> bool {
+    let failure = error.downcast_ref::<Failure>();
+    failure
+        .is_some_and(|failure| matches!(failure, Failure::Digest { .. }) || files::is_gone(failure))
+}
+
 /// The files of a suite's list: as this run has read them before, else from its archive, or as they were when they were last verified.
 struct Lists<'l> {
     files: &'l Files,
@@ -249,8 +262,24 @@ impl<'l> Lists<'l> {
         Ok(content)
     }
 
-    /// Writes what was fetched, which is verified now, for later runs without requests.
+    /// Writes what was fetched, which is verified now, for later runs without requests; what the suite has no more is removed, as its
+    /// `InRelease` would be read first.
     fn store(&self) -> Result<()> {
+        if self.fetched.is_empty() {
+            return Ok(());
+        }
+        for name in LIST_FILES {
+            let url = format!("{}/{name}", self.folder);
+            if !self.fetched.iter().any(|(fetched, _)| *fetched == url) {
+                let path = self.cache.list(&url);
+                match std::fs::remove_file(&path) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        return Err(error).with_context(|| format!("removing {}", path.display()));
+                    }
+                    _ => {}
+                }
+            }
+        }
         for (url, content) in &self.fetched {
             atomic_file::write(&self.cache.list(url), 0o644, |file| {
                 Ok(file.write_all(content)?)
