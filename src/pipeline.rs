@@ -63,13 +63,20 @@ pub struct Built {
     pub removed: Option<String>,
 }
 
-/// The recipe with its lock.
-fn pinned(session: &Session, request: &Request) -> Result<LockedRecipe> {
-    let recipe = recipe::load_as(&request.recipe, &request.choice)?;
-    let locked = lock::pin(session, recipe, request.lock)?;
-    locked.check_offline(session, Wanted::Build)?;
-    space::require(session, &locked, &request.output)?;
-    Ok(locked)
+/// Reads a recipe and its lock, which is made if need be. Several images of one run are all pinned before the first one is built: while it
+/// is built, an archive may take away what the others would be pinned to.
+///
+/// # Errors
+/// The recipe's mistakes (as [`recipe::Mistakes`]), or why it has no lock.
+pub fn pin(session: &Session, request: &Request) -> Result<LockedRecipe> {
+    session.progress.begin_image();
+    let pinned = || {
+        let recipe = recipe::load_as(&request.recipe, &request.choice)?;
+        let locked = lock::pin(session, recipe, request.lock)?;
+        locked.check_offline(session, Wanted::Build)?;
+        Ok(locked)
+    };
+    shared(session, pinned())
 }
 
 /// Everything of an image that is in the cache.
@@ -113,25 +120,35 @@ fn make(session: &Session, locked: LockedRecipe) -> Result<Image> {
 /// Builds a recipe. A step with unchanged inputs is taken from the cache.
 ///
 /// # Errors
-/// The recipe's mistakes (as [`recipe::Mistakes`]), or the step that failed.
+/// As [`pin()`] and [`build_pinned()`].
 pub fn build(session: &Session, request: &Request) -> Result<Built> {
+    build_pinned(session, pin(session, request)?, &request.output)
+}
+
+/// Builds a recipe with its lock; `parent` is that of the image's folder.
+///
+/// # Errors
+/// The step that failed.
+pub fn build_pinned(session: &Session, locked: LockedRecipe, parent: &Path) -> Result<Built> {
     session.progress.begin_image();
-    let built = line(session, request);
-    // Also what a failed build has made is of use to the next one, on whatever machine.
-    if let Some(shared) = session
-        .cache
-        .shared()
-        .filter(|_| !session.interrupt.requested())
-    {
+    shared(session, line(session, locked, parent))
+}
+
+/// Completes what the cache shares with other machines, also once something failed: what was made until then is of use to the next build,
+/// on whatever machine.
+fn shared<T>(session: &Session, done: Result<T>) -> Result<T> {
+    let shared = session.cache.shared();
+    if let Some(shared) = shared.filter(|_| !session.interrupt.requested()) {
         shared.finish();
     }
-    built
+    done
 }
 
 /// The line: each step takes the products before it.
-fn line(session: &Session, request: &Request) -> Result<Built> {
-    let image = make(session, pinned(session, request)?)?;
-    let output = Output::take(&request.output, &image)?;
+fn line(session: &Session, locked: LockedRecipe, parent: &Path) -> Result<Built> {
+    space::require(session, &locked, parent)?;
+    let image = make(session, locked)?;
+    let output = Output::take(parent, &image)?;
     if output.is_current() {
         session.progress.step(PUBLISH).hit(None);
     } else {

@@ -30,19 +30,32 @@ pub(crate) fn build(args: &BuildArgs, output: Output, interrupt: &Interrupt) -> 
     let mut session = output.session(interrupt)?;
     session.set_offline(args.offline);
     let progress = &session.progress;
-    let mut told = Vec::new();
-    let (mut folders, mut removed) = (String::new(), String::new());
     let several = choices.len() > 1;
-    for choice in choices {
-        let variant = choice.variant.clone();
-        if let (Some(variant), true) = (&variant, several) {
+    let say = |choice: &Choice| {
+        if let (Some(variant), true) = (&choice.variant, several) {
             progress.say(&format!("variant {variant}"));
         }
+    };
+    let since = |before: usize| {
+        let mut records = progress.records();
+        records.split_off(before.min(records.len()))
+    };
+    let mut pinned = Vec::new();
+    for choice in choices {
+        say(&choice);
         let before = progress.records().len();
-        let request = request(path, choice, &args.out.output, args.mode());
-        let built = pipeline::build(&session, &request)?;
-        let steps = progress.records();
-        let steps = steps.get(before..).unwrap_or_default();
+        let request = request(path, choice.clone(), &args.out.output, args.mode());
+        let locked = pipeline::pin(&session, &request)?;
+        pinned.push((choice, locked, since(before)));
+    }
+    let mut told = Vec::new();
+    let (mut folders, mut removed) = (String::new(), String::new());
+    for (choice, locked, mut steps) in pinned {
+        say(&choice);
+        let before = progress.records().len();
+        let built = pipeline::build_pinned(&session, locked, &args.out.output)?;
+        steps.extend(since(before));
+        let variant = choice.variant;
         told.push(of_variant(
             variant.as_deref(),
             serde_json::json!({ "out": built.out, "steps": steps }),
