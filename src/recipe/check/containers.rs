@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::composed::{Composed, RawComposed};
-use super::references::{is_name, is_pinned};
+use super::references::{is_name, is_pinned, is_pinned_name};
 use super::{Check, composed, names};
 use crate::oci::has_login;
 use crate::recipe::mistakes::{Mistake, Place};
@@ -318,9 +318,16 @@ impl Check<'_> {
         }
         let from = match (oci, layout) {
             (Some(reference), None) => {
+                let checked = match name {
+                    Some(_) => is_pinned(reference),
+                    // Pods find it by this one.
+                    None => is_pinned_name(reference),
+                };
                 if has_login(reference) {
                     self.add(names::of_login(&place("oci"), "the reference"));
-                } else if let Err(why) = is_pinned(reference) {
+                    // Its parts are shown nowhere.
+                    return None;
+                } else if let Err(why) = checked {
                     self.add(Mistake::at(
                         &place("oci"),
                         format!("{reference:?} does not say which image it is: {why}"),
@@ -390,7 +397,7 @@ impl Check<'_> {
 
 /// The name by which pods find the image of a reference: without the digest, if it has a tag.
 fn tagged(reference: &str) -> &str {
-    match reference.split_once('@') {
+    match reference.rsplit_once('@') {
         // A colon before the last slash is of the registry's port.
         Some((name, _))
             if name

@@ -15,19 +15,39 @@ pub(super) fn is_name(text: &str) -> Result<(), &'static str> {
     if text.contains('@') {
         return Err("it has a digest");
     }
-    let (registry, tag) = checked(text)?;
-    if registry == DOCKER_INDEX {
-        return Err("containerd looks for the images of that registry as docker.io/…");
+    let Name {
+        registry,
+        repository,
+        tag,
+    } = parsed(text)?;
+    // containerd looks for the names that pods give by other ones, and would not find an image by these.
+    match registry {
+        REGISTRY => Err("slipway.local/ is for the images that Slipway itself makes"),
+        DOCKER_INDEX => Err("containerd looks for the images of that registry as docker.io/…"),
+        "docker.io" if !repository.contains('/') => {
+            Err("containerd looks for it as docker.io/library/NAME")
+        }
+        _ => tag.map(drop).ok_or("it has no tag"),
     }
-    tag.map(drop).ok_or("it has no tag")
 }
 
-/// Checks a reference with a digest.
+/// Checks a reference with a digest by which pods find the image too, without the digest if it has a tag.
+pub(super) fn is_pinned_name(text: &str) -> Result<(), &'static str> {
+    is_pinned(text)?;
+    let (name, _) = text.split_once('@').unwrap_or_default();
+    let Name { tag, .. } = parsed(name)?;
+    match tag {
+        Some(_) => is_name(name),
+        None => is_name(&format!("{name}:0")),
+    }
+}
+
+/// Checks a reference with a digest, which an image is pulled by.
 pub(super) fn is_pinned(text: &str) -> Result<(), &'static str> {
     let (name, digest) = text
         .split_once('@')
         .ok_or("it has no digest, and a tag may change")?;
-    checked(name)?;
+    parsed(name)?;
     let digits = digest.strip_prefix("sha256:").unwrap_or_default();
     let good = digits.len() == 64
         && digits
@@ -36,8 +56,14 @@ pub(super) fn is_pinned(text: &str) -> Result<(), &'static str> {
     good.then_some(()).ok_or("its digest is not a SHA-256")
 }
 
-/// The registry and the tag of a name without a digest.
-fn checked(name: &str) -> Result<(&str, Option<&str>), &'static str> {
+/// The parts of a name without a digest.
+struct Name<'n> {
+    registry: &'n str,
+    repository: &'n str,
+    tag: Option<&'n str>,
+}
+
+fn parsed(name: &str) -> Result<Name<'_>, &'static str> {
     let (registry, rest) = name.split_once('/').ok_or("it names no registry")?;
     if !registry.contains(['.', ':']) && registry != "localhost" {
         return Err("it names no registry");
@@ -62,14 +88,11 @@ fn checked(name: &str) -> Result<(&str, Option<&str>), &'static str> {
     if tag.is_some_and(|tag| !is_tag(tag)) {
         return Err("its tag is not 1 to 128 of A-Z a-z 0-9 _ . -, the first one no . or -");
     }
-    match registry {
-        REGISTRY => Err("slipway.local/ is for the images that Slipway itself makes"),
-        // containerd adds `library/` to the name that a pod gives, and finds no image by the name as it is here.
-        "docker.io" if !repository.contains('/') => {
-            Err("containerd looks for it as docker.io/library/NAME")
-        }
-        _ => Ok((registry, tag)),
-    }
+    Ok(Name {
+        registry,
+        repository,
+        tag,
+    })
 }
 
 fn is_letter(c: char) -> bool {
@@ -177,21 +200,29 @@ mod tests {
     }
 
     #[test]
-    fn pinned_references_may_have_no_tag_but_the_same_names() {
+    fn pinned_references_may_have_no_tag_and_the_names_of_pods_are_fewer() {
         let digest = format!("sha256:{}", "a".repeat(64));
-        for good in ["r.example/a", "r.example:5000/a/b:v1"] {
-            assert_eq!(is_pinned(&format!("{good}@{digest}")), Ok(()), "{good}");
+        let pinned = |name: &str| {
+            let text = format!("{name}@{digest}");
+            (is_pinned(&text).is_ok(), is_pinned_name(&text).is_ok())
+        };
+        for name in ["r.example/a", "r.example:5000/a/b:v1", "docker.io/group/a"] {
+            assert_eq!(pinned(name), (true, true), "{name}");
         }
-        for bad in [
-            "r.example/A",
-            "r.example/a:b:c",
-            "r.example/a:",
+        for name in [
             "docker.io/jq:1",
+            "docker.io/jq",
+            "index.docker.io/group/jq:1",
+            "index.docker.io/group/jq",
             "slipway.local/etcd:1",
         ] {
-            assert!(is_pinned(&format!("{bad}@{digest}")).is_err(), "{bad}");
+            assert_eq!(pinned(name), (true, false), "{name}");
+        }
+        for name in ["r.example/A", "r.example/a:b:c", "r.example/a:", "a:1"] {
+            assert_eq!(pinned(name), (false, false), "{name}");
         }
         assert!(is_pinned("r.example/a:1").is_err());
+        assert!(is_pinned_name("r.example/a:1").is_err());
         assert!(is_pinned("r.example/a@sha256:12").is_err());
     }
 }

@@ -215,6 +215,21 @@ fn no_field_takes_an_address_with_a_password() {
             format!("containers.prebuilt = [{{ oci = '{image}' }}]"),
             "the reference",
         ),
+        // Of several, a mistake about both would show what they have in common.
+        (
+            format!("containers.prebuilt = [{{ oci = '{image}' }}, {{ oci = '{image}' }}]"),
+            "the reference",
+        ),
+        (
+            format!(
+                "debian.debs = [{{ url = '{url}', sha256 = '{sum}' }}, {{ url = '{url}', sha256 = '{sum}' }}]"
+            ),
+            "the URL",
+        ),
+        (
+            format!("debian.snapshots = ['{url}/{{time}}', '{url}/{{time}}']"),
+            "the URL",
+        ),
         (
             format!(
                 "kubernetes = {{ version = '1.36', kubelet = [{{ release = '{url}/{{version}}' }}] }}"
