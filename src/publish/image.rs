@@ -67,6 +67,10 @@ impl Image {
             .text("lock", &self.locked.lock.recipe_digest)
             .code("disk", code::DISK)
             .text("sbom", &self.sbom)
+            .text(
+                "removed",
+                &removed::text(&self.removed, &self.kubelet.reports),
+            )
             .text("epoch", &self.locked.lock.epoch.to_string())
             .finish();
         Ok(key)

@@ -35,23 +35,29 @@ pub fn text(report: &Report, containers: &BTreeMap<String, Report>) -> String {
         };
         writeln!(text, "{} {unit}", made.path).ok();
     }
-    if !report.host_name.is_empty() {
-        text += "\nFiles that name the machine `slipway`, as which the image was built\n\n";
-    }
-    for path in &report.host_name {
-        writeln!(text, "{path}").ok();
-    }
+    text += &named("", &report.host_name);
     for (set, report) in containers {
-        if report.first_boot.is_empty() {
-            continue;
-        }
         let container = rootfs::container(set);
-        writeln!(text, "\nFiles that packages' scripts made, and that {container} lacks: nothing makes them there at its start\n").ok();
+        if !report.first_boot.is_empty() {
+            writeln!(text, "\nFiles that packages' scripts made, and that {container} lacks: nothing makes them there at its start\n").ok();
+        }
         for made in &report.first_boot {
             writeln!(text, "{}", made.path).ok();
         }
+        text += &named(&format!(" of {container}"), &report.host_name);
     }
     text
+}
+
+/// The files with the build's host name, of the root or else ` of` a container.
+fn named(of: &str, paths: &[String]) -> String {
+    if paths.is_empty() {
+        return String::new();
+    }
+    format!(
+        "\nFiles{of} that name the machine `slipway`, as which the image was built\n\n{}\n",
+        paths.join("\n")
+    )
 }
 
 /// A file that names a program that is not there, its package and the program.
@@ -84,11 +90,10 @@ pub fn line(report: &Report, containers: &BTreeMap<String, Report>) -> Option<St
             report.first_boot.len()
         ));
     }
-    if !report.host_name.is_empty() {
-        parts.push(format!(
-            "{} files with the build's host name",
-            report.host_name.len()
-        ));
+    let reports = std::iter::once(report).chain(containers.values());
+    let named: usize = reports.map(|report| report.host_name.len()).sum();
+    if named > 0 {
+        parts.push(format!("{named} files with the build's host name"));
     }
     let lacking: usize = (containers.values())
         .map(|container| container.first_boot.len())
@@ -165,19 +170,27 @@ mod tests {
                 without("/var/lib/mysql/ibdata1"),
             ),
             ("image r.example/tools:1".into(), Report::default()),
+            (
+                "image r.example/mail:1".into(),
+                Report {
+                    host_name: vec!["/etc/mailname".into()],
+                    ..Report::default()
+                },
+            ),
             ("kubelet".into(), without("/etc/munge/munge.key")),
         ]);
         let text = text(&Report::default(), &containers);
         for expected in [
             "that the container image r.example/db:1 lacks: nothing makes them there at its start\n\n/var/lib/mysql/ibdata1\n",
             "that the kubelet's container lacks: nothing makes them there at its start\n\n/etc/munge/munge.key\n",
+            "Files of the container image r.example/mail:1 that name the machine `slipway`, as which the image was built\n\n/etc/mailname\n",
         ] {
             assert!(text.contains(expected), "{expected}\n{text}");
         }
         assert!(!text.contains("tools"), "{text}");
         assert_eq!(
             line(&Report::default(), &containers).unwrap(),
-            "removed.txt: 2 files left out of containers"
+            "removed.txt: 1 files with the build's host name; 2 files left out of containers"
         );
     }
 }
