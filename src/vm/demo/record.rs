@@ -8,7 +8,7 @@ use image::paths::RUN_TIMELINE;
 use image::report::Handoff;
 use image::timeline::{READY, Span, to_lines};
 
-use super::{KERNEL, QUESTION, note};
+use super::{KERNEL, note};
 use crate::host::session::Session;
 use crate::vm::agent::Agent;
 use crate::vm::timeline;
@@ -46,7 +46,8 @@ pub(super) fn wait(session: &Session, agent: &Agent<'_>) -> Result<String> {
     let end = Instant::now() + PATIENCE;
     let mut shown = String::new();
     loop {
-        let answer = agent.ask(&question(), QUESTION)?.output;
+        // A node that becomes Ready is busiest then.
+        let answer = agent.ask(&question(), PATIENCE)?.output;
         let (state, lines) = split(&answer);
         if let Some(record) = judge(&state, &lines, Instant::now() >= end)? {
             if let Some(why) = record.lacks {
