@@ -7,13 +7,24 @@ fn parse(words: &str) -> Arguments {
 }
 
 #[test]
-fn only_a_timer_lost_before_the_init_is_the_emulators() {
+fn only_a_timer_lost_before_the_init_or_for_good_is_the_emulators() {
     let lost = format!("[ 1.0] {LOST_TIMER}1\n");
     let init = format!("[ 2.0] {INIT}root: vda2\n");
     assert!(lost_timer(&lost));
     assert!(lost_timer(&format!("{lost}{init}")));
     assert!(!lost_timer(&format!("{init}{lost}")));
     assert!(!lost_timer(&init));
+    // Twice: the same processor has had no interrupt of its timer meanwhile, or it has, or it is another one.
+    let stalls = |first: &str, second: &str| {
+        format!("{init}[ 23.1] {LOST_TIMER}{first}\n[ 44.1] rcu\n[ 44.1] {LOST_TIMER}{second}\n")
+    };
+    assert!(lost_timer(&stalls(
+        "1 timer-softirq=7",
+        "1 timer-softirq=7"
+    )));
+    for second in ["1 timer-softirq=8", "0 timer-softirq=7"] {
+        assert!(!lost_timer(&stalls("1 timer-softirq=7", second)));
+    }
 }
 
 #[test]
