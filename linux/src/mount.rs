@@ -12,6 +12,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 pub use info::{Mount as Entry, table, table_of};
@@ -101,13 +103,25 @@ pub fn own_namespace() -> Result<()> {
     .context("making the mounts private")
 }
 
-/// Unmounts.
+/// Attempts at a mount that is busy, 20 ms apart.
+const ATTEMPTS: u32 = 250;
+
+/// Unmounts. While something of it is in use this is retried for five seconds: a program that another thread starts has the files that
+/// this process has open until it runs, on a busy machine for a while.
 ///
 /// # Errors
 /// Names the mount.
 pub fn unmount(target: &Path) -> Result<()> {
-    sys_mount::unmount(target, NO_FOLLOW)
-        .with_context(|| format!("unmounting {}", target.display()))
+    let is_busy = |error: &io::Error| error.kind() == io::ErrorKind::ResourceBusy;
+    let mut done = sys_mount::unmount(target, NO_FOLLOW);
+    for _ in 1..ATTEMPTS {
+        if !done.as_ref().is_err_and(is_busy) {
+            break;
+        }
+        thread::sleep(Duration::from_millis(20));
+        done = sys_mount::unmount(target, NO_FOLLOW);
+    }
+    done.with_context(|| format!("unmounting {}", target.display()))
 }
 
 /// Detaches a mount and those below it from the tree, even while processes use them.
@@ -129,4 +143,43 @@ pub fn folder(path: &Path, mode: u32) -> Result<()> {
         .mode(mode)
         .create(path)
         .with_context(|| format!("making the folder {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::host::is_root;
+
+    #[test]
+    fn a_mount_in_use_for_a_moment_is_waited_for() {
+        if !is_root() {
+            return;
+        }
+        let unmounting = thread::spawn(|| {
+            own_namespace().unwrap();
+            let folder = tempfile::tempdir().unwrap();
+            mount(
+                Path::new("test"),
+                folder.path(),
+                "tmpfs",
+                Flags::empty(),
+                "",
+            )
+            .unwrap();
+            let held = File::create(folder.path().join("held")).unwrap();
+            let holder = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(300));
+                drop(held);
+            });
+            unmount(folder.path()).unwrap();
+            holder.join().unwrap();
+            // What is not mounted is no wait.
+            let begin = std::time::Instant::now();
+            assert!(unmount(folder.path()).is_err());
+            assert!(begin.elapsed() < Duration::from_secs(4));
+        });
+        unmounting.join().unwrap();
+    }
 }
