@@ -185,12 +185,13 @@ async fn receive(
 }
 
 impl Watch<'_> {
-    /// When all attempts together end, and why.
+    /// When all attempts together end, and why. A limit beyond the clock's range is none, as a config may have one.
     fn deadline(&self) -> Option<(Instant, String)> {
         let end = |since: Instant, limit: Option<Duration>, what: &str| {
             let limit = limit?;
             let seconds = limit.as_secs_f64();
-            Some((since + limit, format!("{what} within {seconds:.1} s")))
+            let end = since.checked_add(limit)?;
+            Some((end, format!("{what} within {seconds:.1} s")))
         };
         let whole = end(self.begin, self.patience.total, "not complete");
         let bytes = end(self.last_byte, self.patience.without_bytes, "no new byte");
@@ -207,16 +208,18 @@ impl Watch<'_> {
         let begin = Instant::now();
         let deadline = self.deadline();
         let last = deadline.as_ref().map(|(end, _)| *end);
-        let end = last.map_or(begin + limit, |last| last.min(begin + limit));
+        let end = [last, begin.checked_add(limit)];
+        let end = end.into_iter().flatten().min();
         let mut what = std::pin::pin!(what);
         let mut next_word = begin + LONGEST_WAIT;
         loop {
-            match timeout_at(next_word.min(end), &mut what).await {
+            let next = end.map_or(next_word, |end| end.min(next_word));
+            match timeout_at(next, &mut what).await {
                 Ok(result) => return result,
-                Err(_) if Instant::now() >= end => {
+                Err(_) if end.is_some_and(|end| Instant::now() >= end) => {
                     let seconds = begin.elapsed().as_secs_f64();
                     let why = match deadline {
-                        Some((last, why)) if last == end => why,
+                        Some((last, why)) if Some(last) == end => why,
                         _ => format!("{complaint} for {seconds:.1} s"),
                     };
                     return Err(Ending::broken(why));

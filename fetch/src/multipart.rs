@@ -63,7 +63,7 @@ impl Bucket {
             return stored.await.map(drop);
         }
         let total = self.patience().total;
-        let until = total.map(|total| Instant::now() + total);
+        let until = total.and_then(|total| Instant::now().checked_add(total));
         let begun = (object, "uploads=");
         let begun = self.send(client, Method::POST, begun, EMPTY, Content::NONE);
         let answer = begun.await?;

@@ -149,7 +149,10 @@ pub(crate) async fn send<'a>(
     mut make: impl AsyncFnMut() -> Result<Upload<'a>, Ending>,
 ) -> Result<Stored, Failure> {
     client.online(shown_as)?;
-    let until = patience.total.map(|total| Instant::now() + total);
+    // A limit beyond the clock's range is none.
+    let until = patience
+        .total
+        .and_then(|total| Instant::now().checked_add(total));
     let mut wait = patience.first_wait;
     let mut attempts = 0;
     loop {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::digest::Digest;
 
-/// Timeouts and the number of attempts.
+/// Timeouts and the number of attempts. In a download a time beyond the clock's range is no limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     /// The number of attempts; `None`: no limit.

@@ -38,9 +38,10 @@ struct Difference {
 /// Makes the command line match the config. Returns if it does; else writes the addon and reboots the machine.
 ///
 /// # Errors
-/// If this machine's loader reads no addon, the image has an argument that the config forbids, or the addon was written
-/// and the loader does not pass its arguments to the kernel.
+/// If the config wants and forbids the same argument, this machine's loader reads no addon, the image has an argument that
+/// the config forbids, or the addon was written and the loader does not pass its arguments to the kernel.
 pub(crate) fn apply(boot: &Boot, root: &Root, model: &model::Config) -> Result<()> {
+    refuse_contradictions(model)?;
     let path = boot.world.proc.join("cmdline");
     let current =
         fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -72,14 +73,47 @@ fn restart(world: &World) -> Result<Infallible> {
     reboot(RebootMode::RB_AUTOBOOT).context("rebooting with other kernel arguments")
 }
 
+/// The words of a list's entries, each with its entry's number and text.
+fn words(list: Option<&Vec<String>>) -> impl Iterator<Item = (usize, &str, &str)> + Clone {
+    let entries = list.into_iter().flatten().enumerate();
+    entries.flat_map(|(number, entry)| {
+        let words = entry.split_whitespace();
+        words.map(move |word| (number, entry.as_str(), word))
+    })
+}
+
+/// Refuses words that are in both lists: every boot would add or remove them and reboot. The entries themselves may differ.
+fn refuse_contradictions(model: &model::Config) -> Result<()> {
+    let Some(wanted) = &model.kernel_arguments else {
+        return Ok(());
+    };
+    let forbidden = words(wanted.should_not_exist.as_ref());
+    let mut both = Vec::new();
+    for (i, entry, word) in words(wanted.should_exist.as_ref()) {
+        let mut forbidden = forbidden.clone();
+        if let Some((j, other, _)) = forbidden.find(|(_, _, forbidden)| *forbidden == word) {
+            both.push(format!(
+                "{word:?} in {entry:?} ($.kernelArguments.shouldExist.{i}) and in {other:?} \
+                 ($.kernelArguments.shouldNotExist.{j})"
+            ));
+        }
+    }
+    if both.is_empty() {
+        return Ok(());
+    }
+    Err(
+        Fault::new("the config wants and forbids the same kernel arguments")
+            .expected("each word of $.kernelArguments in one of the two lists")
+            .found(both.join("; "))
+            .fix("take the word out of one of the lists")
+            .into(),
+    )
+}
+
 fn difference(model: &model::Config, current: &str) -> Difference {
     let current: Vec<&str> = current.split_whitespace().collect();
     let words = |list: Option<&Vec<String>>| -> Vec<String> {
-        list.into_iter()
-            .flatten()
-            .flat_map(|text| text.split_whitespace())
-            .map(str::to_owned)
-            .collect()
+        words(list).map(|(_, _, word)| word.to_owned()).collect()
     };
     let Some(wanted) = &model.kernel_arguments else {
         return Difference::default();
@@ -236,7 +270,13 @@ fn not_written(error: &io::Error, bytes: usize) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use linux::programs::Programs;
+    use linux::world::Clock;
+
     use super::*;
+    use crate::root::Search;
 
     fn wanted(exist: &[&str], not: &[&str]) -> model::Config {
         let list = |words: &[&str]| Some(words.iter().map(|&word| word.to_owned()).collect());
@@ -249,7 +289,7 @@ mod tests {
         }
     }
 
-    fn words(list: &[&str]) -> Vec<String> {
+    fn owned(list: &[&str]) -> Vec<String> {
         list.iter().map(|&word| word.to_owned()).collect()
     }
 
@@ -268,13 +308,43 @@ mod tests {
     }
 
     #[test]
+    fn a_word_that_is_wanted_and_forbidden_is_refused_before_the_loader_is_looked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = Arc::new(World::below(folder.path(), Clock::Real));
+        fs::create_dir_all(&world.proc).unwrap();
+        let root = Root {
+            programs: Programs::of_host(Arc::clone(&world)),
+            disk: None,
+            verity: None,
+            search: Search::default(),
+        };
+        let boot = Boot::of_tests(&world);
+        let model = wanted(&["a b", "quiet loglevel=3"], &["debug", "nosmt quiet"]);
+        // With the word and without.
+        for current in ["quiet\n", "loglevel=3 a b\n"] {
+            fs::write(world.proc.join("cmdline"), current).unwrap();
+            let fault = apply(&boot, &root, &model).unwrap_err();
+            let fault = fault.downcast::<Fault>().unwrap();
+            assert!(fault.what.contains("wants and forbids"), "{fault}");
+            assert_eq!(
+                fault.found.unwrap(),
+                "\"quiet\" in \"quiet loglevel=3\" ($.kernelArguments.shouldExist.1) and in \
+                 \"nosmt quiet\" ($.kernelArguments.shouldNotExist.1)"
+            );
+        }
+        // Another value of the same argument is another word.
+        assert!(refuse_contradictions(&wanted(&["a=1", "b"], &["a=2", "a"])).is_ok());
+        assert!(refuse_contradictions(&model::Config::default()).is_ok());
+    }
+
+    #[test]
     fn the_root_is_not_the_configs() {
         for word in [
             format!("{ROOTHASH}=00"),
             format!("{ROOT_URL}=http://a.example/"),
         ] {
             let wrong = Difference {
-                missing: words(&[&word]),
+                missing: owned(&[&word]),
                 ..Difference::default()
             };
             assert!(check(&wrong).unwrap_err().to_string().contains(&word));
@@ -285,7 +355,7 @@ mod tests {
     fn a_kernel_without_signed_modules_is_not_locked_down() {
         let check = |word: &str, are_signed: bool| {
             let difference = Difference {
-                missing: words(&["quiet", word]),
+                missing: owned(&["quiet", word]),
                 ..Difference::default()
             };
             check_signatures(&difference, are_signed)
@@ -321,8 +391,8 @@ mod tests {
         let esp = tempfile::tempdir().unwrap();
         let change = |missing: &[&str], surplus: &[&str]| {
             let difference = Difference {
-                missing: words(missing),
-                surplus: words(surplus),
+                missing: owned(missing),
+                surplus: owned(surplus),
             };
             super::change(esp.path(), &difference, "roothash=00")
         };

@@ -6,12 +6,14 @@ mod follow;
 mod make;
 mod plan;
 mod seed;
+mod staged;
 #[cfg(test)]
 mod tests;
 
+use std::io;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use apply::var::VarFilesystem;
 use apply::var::layers;
 use image::fault::Fault;
@@ -20,6 +22,7 @@ use linux::atomic_file;
 use linux::filesystem::ext;
 use linux::kernel_call;
 use linux::mount::{self, Flags};
+use nix::errno::Errno;
 
 use crate::context::Boot;
 use crate::root::Root;
@@ -179,12 +182,20 @@ fn remembered(state: &Path) -> Result<Option<VarFilesystem>> {
     Ok(Some(var))
 }
 
-/// Brings what the root's lists have for `/var` to the node, on the first boot of each root.
+/// Brings what the root's lists have for `/var` to the node, on the first boot of each root. A node whose `/var` is full boots
+/// without that: only the running node can make room, and its next boot tries again.
 fn seed_factory(boot: &Boot, root: &Root) -> Result<()> {
     let hash = boot.cmdline.roothash.map(|hash| hash.to_string());
     let bring = || seed::first_boot(&root.programs.sysroot, &hash.unwrap_or_default());
-    let done = kernel_call::on_disks(&boot.world, "/var to be seeded", bring)
-        .context("seeding /var from the factory")?;
+    let done = match kernel_call::on_disks(&boot.world, "/var to be seeded", bring) {
+        Err(error) if is_full(&error) => {
+            tracing::warn!(
+                "/var is full: what this image has for it is brought at the next boot once there is room: {error:#}"
+            );
+            return Ok(());
+        }
+        done => done.context("seeding /var from the factory")?,
+    };
     let Some(done) = done else {
         return Ok(());
     };
@@ -197,6 +208,18 @@ fn seed_factory(boot: &Boot, root: &Root) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Whether a change failed since the file system, or the quota, has no room for it.
+fn is_full(error: &Error) -> bool {
+    error.chain().any(|cause| {
+        let io = cause.downcast_ref::<io::Error>().map(io::Error::kind);
+        let errno = cause.downcast_ref::<Errno>();
+        matches!(
+            io,
+            Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        ) || matches!(errno, Some(Errno::ENOSPC | Errno::EDQUOT))
+    })
 }
 
 /// The first [`LISTED`] paths, and how many more there are.

@@ -23,8 +23,8 @@ use crate::problem::Problem;
 use crate::provider::Provider;
 use crate::userdata::UserConfig;
 
-/// The time limit for the metadata when the config comes from elsewhere: a missing host name does not delay such a
-/// boot.
+/// The time limit for the metadata when the config comes from elsewhere, and for the network that they need: a missing host
+/// name does not delay such a boot.
 const METADATA_ONLY: Duration = Duration::from_secs(10);
 
 /// The config that the kernel command line names, if it names one.
@@ -93,6 +93,15 @@ impl Named {
 /// # Errors
 /// As [`Named::find`] and [`obtain`]. Missing metadata beside a config of the command line is a note.
 pub fn user(provider: &Provider, named: &Named, machine: &Machine<'_>) -> Result<User, Problem> {
+    user_within(provider, named, machine, METADATA_ONLY)
+}
+
+fn user_within(
+    provider: &Provider,
+    named: &Named,
+    machine: &Machine<'_>,
+    metadata_only: Duration,
+) -> Result<User, Problem> {
     let Some(source) = named.find(machine)? else {
         let found = obtain(provider, machine)?;
         return Ok(User {
@@ -103,7 +112,7 @@ pub fn user(provider: &Provider, named: &Named, machine: &Machine<'_>) -> Result
     };
     let briefly = Machine {
         patience: Patience {
-            total: Some(METADATA_ONLY),
+            total: Some(metadata_only),
             ..machine.patience
         },
         ..*machine

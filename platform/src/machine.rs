@@ -2,7 +2,9 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread::Builder;
 use std::time::{Duration, Instant};
 
 use fetch::{Links, Patience};
@@ -10,7 +12,7 @@ use fetch::{Links, Patience};
 use crate::medium::Medium;
 use crate::problem::Problem;
 
-/// Brings the network up: returns when it is up, or when the flag is set.
+/// Brings the network up: returns when it is up, and fails when the flag is set before.
 pub type Network<'a> = &'a (dyn Fn(&AtomicBool) -> anyhow::Result<()> + Sync);
 /// What is done when bytes of an address have come.
 pub type Received<'a> = &'a (dyn Fn(&str, u64) + Sync);
@@ -29,7 +31,7 @@ pub struct Machine<'a> {
     pub dev: &'a Path,
     /// The file that the provider `file` reads.
     pub file: &'a Path,
-    /// The patience for requests to a service. Its `total` limits the wait for media too.
+    /// The patience for requests to a service. Its `total` limits the wait for media and that for the network too.
     pub patience: Patience,
     /// The pause between two searches for a medium that is not there yet.
     pub look_every: Duration,
@@ -72,6 +74,40 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 const UNREADY: Duration = Duration::from_secs(30);
 
 impl Machine<'_> {
+    /// Brings the network up, within the patience's total if it has one.
+    ///
+    /// # Errors
+    /// If the network does not come up.
+    pub(crate) fn bring_up(&self) -> Result<(), Problem> {
+        let stop = AtomicBool::new(false);
+        let Some(total) = self.patience.total else {
+            return (self.network)(&stop).map_err(|error| Problem::remote(format!("{error:#}")));
+        };
+        let (done, is_done) = channel::<()>();
+        let up = std::thread::scope(|scope| {
+            let stop = &stop;
+            // It ends with the call, which drops the sender.
+            let timer = move || {
+                if is_done.recv_timeout(total) == Err(RecvTimeoutError::Timeout) {
+                    stop.store(true, Ordering::Relaxed);
+                }
+            };
+            if let Err(error) = Builder::new().spawn_scoped(scope, timer) {
+                (self.say)(&format!("waiting for the network without a limit: {error}"));
+            }
+            let up = (self.network)(stop);
+            drop(done);
+            up
+        });
+        up.map_err(|error| match stop.load(Ordering::Relaxed) {
+            true => {
+                let seconds = total.as_secs_f64();
+                Problem::remote(format!("the network is not up within {seconds:.1} s"))
+            }
+            false => Problem::remote(format!("{error:#}")),
+        })
+    }
+
     /// Waits for a medium, for ever or until a time; returns the folder where it is mounted, or none if the time is
     /// over.
     ///
@@ -92,7 +128,11 @@ impl Machine<'_> {
         unready: Duration,
     ) -> Result<Option<PathBuf>, Problem> {
         let began = Instant::now();
-        let limit = self.patience.total.map(|total| began + total);
+        // A time beyond the clock's range is no limit.
+        let limit = self
+            .patience
+            .total
+            .and_then(|total| began.checked_add(total));
         let until = [until, limit].into_iter().flatten().min();
         let mut next_line = LINE_EVERY;
         let mut there_since = None;

@@ -82,11 +82,10 @@ impl<'a> Service<'a> {
         base: &'a str,
         headers: &[(&str, &str)],
     ) -> Result<Self, Problem> {
-        let never = std::sync::atomic::AtomicBool::new(false);
-        let failed = |error: anyhow::Error| Problem::remote(format!("{error:#}"));
-        (machine.network)(&never).map_err(failed)?;
+        machine.bring_up()?;
+        let client = blocking::Client::new(&options(machine));
         Ok(Self {
-            client: blocking::Client::new(&options(machine)).map_err(failed)?,
+            client: client.map_err(|error| Problem::remote(format!("{error:#}")))?,
             base: machine.service.unwrap_or(base),
             headers: owned(headers),
             patience: machine.patience,

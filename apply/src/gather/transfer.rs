@@ -57,12 +57,8 @@ impl Transfer {
     /// # Errors
     /// If the certificates or the proxy cannot be used.
     pub(super) fn client(&self, settings: &Settings) -> Result<Client> {
-        let mut bundle = settings.ca_bundle.clone();
-        if !self.authorities.is_empty() {
-            bundle.get_or_insert_default().extend(&self.authorities);
-        }
         Client::new(&Options {
-            ca_bundle: bundle,
+            ca_bundle: self.bundle(settings.ca_bundle.clone()),
             user_agent: concat!("Ignition/3.6.0 slipway/", env!("CARGO_PKG_VERSION")).to_owned(),
             proxy: self.proxy.clone(),
             identity: self.identity,
@@ -70,5 +66,45 @@ impl Transfer {
             links: settings.links.clone(),
             ..Options::default()
         })
+    }
+
+    /// The certificates to trust: those of the machine, then those of the configs.
+    fn bundle(&self, machine: Option<Vec<u8>>) -> Option<Vec<u8>> {
+        if self.authorities.is_empty() {
+            return machine;
+        }
+        let mut bundle = machine.unwrap_or_default();
+        // A file may end without a line's end, and a certificate begins on its own line (RFC 7468, 3).
+        if bundle.last().is_some_and(|last| *last != b'\n') {
+            bundle.push(b'\n');
+        }
+        bundle.extend(&self.authorities);
+        Some(bundle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_authority_of_a_config_begins_on_its_own_line() {
+        let mut transfer = Transfer::new(Patience::default(), Identity::Anonymous);
+        let bundle = |transfer: &Transfer, machine: Option<&str>| {
+            let bundle = transfer.bundle(machine.map(|text| text.as_bytes().to_vec()));
+            bundle.map(|bundle| String::from_utf8(bundle).unwrap())
+        };
+        for machine in [None, Some("machine")] {
+            assert_eq!(bundle(&transfer, machine).as_deref(), machine);
+        }
+        transfer.authorities = b"config\n".to_vec();
+        for (machine, expected) in [
+            (None, "config\n"),
+            (Some(""), "config\n"),
+            (Some("machine"), "machine\nconfig\n"),
+            (Some("machine\n"), "machine\nconfig\n"),
+        ] {
+            assert_eq!(bundle(&transfer, machine).as_deref(), Some(expected));
+        }
     }
 }

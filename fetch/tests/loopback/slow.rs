@@ -92,6 +92,27 @@ fn a_drip_without_end_ends_at_the_total() {
     );
 }
 
+/// `ignition.timeouts` of a config takes any number of seconds.
+#[test]
+fn a_limit_beyond_the_range_of_the_clock_is_none() {
+    for limit in [Duration::from_secs(i64::MAX.unsigned_abs()), Duration::MAX] {
+        let url = drip(3, millis(1), true);
+        let patience = Patience {
+            header_timeout: limit,
+            idle_timeout: limit,
+            total: Some(limit),
+            without_bytes: Some(limit),
+            ..Patience::default()
+        };
+        let want = Want {
+            patience,
+            ..Want::new(&url, 10)
+        };
+        let content = client().bytes(&want, &|_| (), &|_| ());
+        assert_eq!(content.unwrap(), b"xxx", "{limit:?}");
+    }
+}
+
 #[test]
 fn an_answer_below_the_pace_is_asked_for_anew() {
     let url = drip(10_000, millis(90), false);

@@ -3,13 +3,14 @@
 //! The download needs no digest, since the root hash of the command line verifies every block that is read.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use fetch::{Options, Patience, Want};
+use anyhow::{Context, Error, Result, ensure};
+use fetch::{Failure, Options, Patience, Want};
 use image::layout::MIB;
 use image::verity::BLOCK;
 
@@ -24,6 +25,8 @@ use linux::world::World;
 
 /// Mount point of the file's tmpfs, which is detached once both loop devices hold the file.
 const FOLDER: &str = "/run/slipway-root";
+/// The share of the memory that the file may have.
+const SHARE: &str = "80%";
 /// The time limit for an unreachable server, after which the boot fails.
 const PATIENCE: Duration = Duration::from_secs(600);
 
@@ -39,16 +42,12 @@ pub(super) fn fetch(boot: &Boot, url: &str) -> Result<Halves> {
         &folder,
         "tmpfs",
         Flags::empty(),
-        "mode=0700,size=80%",
+        &format!("mode=0700,size={SHARE}"),
     )?;
     let path = folder.join("root");
     boot.timeline
         .step("root.fetch", || download(boot, url, &path))
-        .context(
-            Fault::new("the root could not be fetched")
-                .expected(format!("{url} answering with the image's root file"))
-                .fix("check slipway.root= in the boot script, and that the server runs"),
-        )?;
+        .map_err(|error| not_fetched(error, url, largest(boot), size_of(&folder)))?;
     let file = File::open(&path).with_context(|| format!("opening {}", path.display()))?;
     let size = file.metadata()?.len();
     let data = data_size(&file, size).map_err(|found| {
@@ -66,6 +65,41 @@ pub(super) fn fetch(boot: &Boot, url: &str) -> Result<Halves> {
     Ok(halves)
 }
 
+/// The most bytes that the image's root file can have.
+fn largest(boot: &Boot) -> u64 {
+    boot.manifest.sizes.root + boot.manifest.sizes.verity
+}
+
+/// Bytes of the file system of a folder, used or not; none if they cannot be read.
+fn size_of(folder: &Path) -> Option<u64> {
+    let found = nix::sys::statvfs::statvfs(folder).ok()?;
+    Some(found.blocks() * found.fragment_size())
+}
+
+/// Why there is no root from `url`, whose file has at most `largest` bytes; `room` is what the tmpfs has.
+fn not_fetched(error: Error, url: &str, largest: u64, room: Option<u64>) -> Error {
+    let full = match error.downcast_ref::<Failure>() {
+        Some(Failure::Disk { source, .. }) => source.kind() == ErrorKind::StorageFull,
+        _ => false,
+    };
+    let fault = match full {
+        true => Fault::new("the root does not fit into the memory of this machine")
+            .expected(format!(
+                "room for {url}, at most {} MiB",
+                largest.div_ceil(MIB)
+            ))
+            .found(match room {
+                Some(room) => format!("a tmpfs of {} MiB, {SHARE} of the memory", room / MIB),
+                None => format!("a full tmpfs of {SHARE} of the memory"),
+            })
+            .fix("give the machine more memory, or boot the image from a disk"),
+        false => Fault::new("the root could not be fetched")
+            .expected(format!("{url} answering with the image's root file"))
+            .fix("check slipway.root= in the boot script, and that the server runs"),
+    };
+    error.context(fault)
+}
+
 fn download(boot: &Boot, url: &str, path: &Path) -> Result<()> {
     let world = &boot.world;
     let client = fetch::blocking::Client::new(&Options {
@@ -73,7 +107,7 @@ fn download(boot: &Boot, url: &str, path: &Path) -> Result<()> {
         links: boot.links(),
         ..Options::default()
     })?;
-    let mut want = Want::new(url, boot.manifest.sizes.root + boot.manifest.sizes.verity);
+    let mut want = Want::new(url, largest(boot));
     want.patience = Patience {
         attempts: None,
         without_bytes: Some(PATIENCE),
@@ -156,5 +190,32 @@ mod tests {
         // The file ends before the tree's superblock.
         let error = data_size(&file, 60 * BLOCK).unwrap_err();
         assert!(error.contains("alone has"), "{error}");
+    }
+
+    #[test]
+    fn a_root_that_does_not_fit_is_no_servers_mistake() {
+        let url = "http://a.example/root";
+        let fault = |error: Error, room: Option<u64>| {
+            let error = not_fetched(error, url, 300 * MIB + 1, room);
+            error.downcast_ref::<Fault>().unwrap().clone()
+        };
+        let disk = |kind: ErrorKind| -> Error {
+            let failure = Failure::Disk {
+                path: "the open file".into(),
+                source: kind.into(),
+            };
+            failure.into()
+        };
+        let full = fault(disk(ErrorKind::StorageFull), Some(200 * MIB));
+        assert!(full.what.contains("does not fit"), "{full}");
+        assert!(full.expected.unwrap().contains("301 MiB"));
+        assert_eq!(full.found.unwrap(), "a tmpfs of 200 MiB, 80% of the memory");
+        assert!(full.fix.unwrap().contains("more memory"));
+        assert!(fault(disk(ErrorKind::StorageFull), None).found.is_some());
+        for other in [disk(ErrorKind::Other), anyhow::anyhow!("no answer")] {
+            let other = fault(other, Some(200 * MIB));
+            assert!(other.fix.unwrap().contains("server runs"));
+        }
+        assert!(size_of(Path::new("/")).is_some_and(|size| size > MIB));
     }
 }

@@ -8,6 +8,7 @@ use image::paths::VAR_BROUGHT;
 use linux::atomic_file;
 
 use super::cut::failpoint;
+use super::staged::Staged;
 
 /// The paths that were brought to this node.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -27,10 +28,18 @@ impl Brought {
     /// Writes the record, whose folder is there.
     pub(super) fn write(&self, sysroot: &Path) -> Result<()> {
         let path = sysroot.join(VAR_BROUGHT);
-        let text: String = self.0.iter().map(|path| format!("{path}\n")).collect();
         failpoint()?;
-        atomic_file::write(&path, text.as_bytes(), 0o644)
+        atomic_file::write(&path, self.text().as_bytes(), 0o644)
             .with_context(|| format!("writing {}", path.display()))
+    }
+
+    /// Writes the record beside the one that is there, which it is to replace.
+    pub(super) fn stage(&self, sysroot: &Path) -> Result<Staged> {
+        Staged::write(sysroot.join(VAR_BROUGHT), &self.text())
+    }
+
+    fn text(&self) -> String {
+        self.0.iter().map(|path| format!("{path}\n")).collect()
     }
 
     pub(super) fn has(&self, path: &str) -> bool {

@@ -1,4 +1,4 @@
-//! The power cuts of tests: before each change of the disk.
+//! The power cuts and full disks of tests: before each change of the disk.
 
 use anyhow::Result;
 
@@ -6,6 +6,8 @@ use anyhow::Result;
 thread_local! {
     /// The number of further changes after which a test cuts the power.
     pub(super) static CUT_AFTER: std::cell::Cell<Option<usize>> = const { std::cell::Cell::new(None) };
+    /// The number of further changes after which a test lets the disk be full, and whether it stays so after the next one.
+    pub(super) static FULL_AFTER: std::cell::Cell<Option<(usize, bool)>> = const { std::cell::Cell::new(None) };
 }
 
 /// Called before each change of the disk, so that a test can stop there.
@@ -18,6 +20,15 @@ pub(super) fn failpoint() -> Result<()> {
     if let Some(left) = CUT_AFTER.get() {
         anyhow::ensure!(left > 0, "the power was cut");
         CUT_AFTER.set(Some(left - 1));
+    }
+    #[cfg(test)]
+    match FULL_AFTER.get() {
+        None => {}
+        Some((0, stays)) => {
+            FULL_AFTER.set(stays.then_some((0, stays)));
+            return Err(std::io::Error::from(std::io::ErrorKind::StorageFull).into());
+        }
+        Some((left, stays)) => FULL_AFTER.set(Some((left - 1, stays))),
     }
     Ok(())
 }

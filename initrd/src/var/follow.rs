@@ -20,6 +20,7 @@ use linux::{atomic_file, ioctl};
 use sha2::{Digest as _, Sha256};
 
 use super::cut::failpoint;
+use super::staged::Staged;
 
 /// What the lists of a root put below `/var`, by path.
 pub(super) type Lists = BTreeMap<String, Content>;
@@ -78,14 +79,22 @@ impl Follows {
     /// Writes the record, whose folder is there.
     pub(super) fn write(&self, sysroot: &Path) -> Result<()> {
         let path = sysroot.join(VAR_FOLLOWS);
+        failpoint()?;
+        atomic_file::write(&path, self.text().as_bytes(), 0o644)
+            .with_context(|| format!("writing {}", path.display()))
+    }
+
+    /// Writes the record beside the one that is there, which it is to replace.
+    pub(super) fn stage(&self, sysroot: &Path) -> Result<Staged> {
+        Staged::write(sysroot.join(VAR_FOLLOWS), &self.text())
+    }
+
+    fn text(&self) -> String {
         let hashes = |(path, hashes): (&String, &Vec<String>)| -> String {
             let lines = hashes.iter().map(|hash| format!("{hash} {path}\n"));
             lines.collect()
         };
-        let text: String = self.0.iter().map(hashes).collect();
-        failpoint()?;
-        atomic_file::write(&path, text.as_bytes(), 0o644)
-            .with_context(|| format!("writing {}", path.display()))
+        self.0.iter().map(hashes).collect()
     }
 
     /// Compares what the image has for a path, by its hash of [`of_image`], with what is there on the node.

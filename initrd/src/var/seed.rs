@@ -7,13 +7,17 @@
 //! have an order ([`first_boot`]), and this holds after each of them:
 //!
 //! * The marker names a root only while all is as that root's first boot left it. It is removed before anything else is changed, and
-//!   written when all else is on the disk.
+//!   written when all else is on the disk. Before it goes the records with what is announced are on the disk under temporary names:
+//!   without room for them all stays as it is, and the earlier root has nothing to bring.
 //! * An entry that an image has put there, in the record of what follows, has its hash there: the hash is added before the entry is
 //!   made, and those of other roots are dropped after it is on the disk.
 //! * A path in the record of what was brought that is not there was deleted on the node: a path is taken out before the init removes its
 //!   entry, and added after its entry is on the disk.
 //!
 //! What is to be removed is removed before anything is made: a file may come where a folder was, and the other way round.
+//!
+//! A full disk ends the work between any two changes as a power cut does, but the node runs then. As the marker does not name this
+//! root, its next boot begins anew. What came and was deleted on the node meanwhile may come once more, as no record has it yet.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -28,6 +32,7 @@ use super::cut::{failpoint, synced};
 use super::follow::{self, Follows, Lists};
 use super::make::{self, Making};
 use super::plan::Plan;
+use super::staged::Staged;
 
 #[cfg(test)]
 mod tests;
@@ -69,11 +74,11 @@ pub(super) fn first_boot(sysroot: &Path, hash: &str) -> Result<Option<Done>> {
     let (mut brought, mut follows) = (Brought::read(sysroot)?, Follows::read(sysroot)?);
     let lists = lists(sysroot)?;
     mount::folder(marker.parent().unwrap_or(&marker), 0o755)?;
-    failpoint()?;
-    atomic_file::remove(&marker).context("removing the marker of an earlier root")?;
     let announce = |brought: &Brought, follows: &Follows| {
-        brought.write(sysroot)?;
-        follows.write(sysroot)
+        let records = [brought.stage(sysroot)?, follows.stage(sysroot)?];
+        failpoint()?;
+        atomic_file::remove(&marker).context("removing the marker of an earlier root")?;
+        records.into_iter().try_for_each(Staged::place)
     };
     let done = bring(sysroot, &lists, &mut brought, &mut follows, announce)?;
     for (_, target) in VAR_LINKS {

@@ -346,6 +346,26 @@ fn after_a_reset_a_node_whose_config_has_its_own_var_is_provisioned_once() {
 }
 
 #[test]
+fn a_full_disk_is_told_from_other_failures() {
+    let io = |kind: io::ErrorKind| Error::from(io::Error::from(kind)).context("copying the file");
+    for full in [
+        io(io::ErrorKind::StorageFull),
+        io(io::ErrorKind::QuotaExceeded),
+        io::Error::from(Errno::EDQUOT).into(),
+        Error::from(Errno::ENOSPC).context("waiting for the disk"),
+    ] {
+        assert!(is_full(&full), "{full:#}");
+    }
+    for other in [
+        io(io::ErrorKind::ReadOnlyFilesystem),
+        Error::from(Errno::EIO).context("waiting for the disk"),
+        anyhow::anyhow!("a list with a wrong line"),
+    ] {
+        assert!(!is_full(&other), "{other:#}");
+    }
+}
+
+#[test]
 fn a_log_line_has_few_paths() {
     let paths: Vec<String> = (0..12).map(|number| format!("/var/opt/{number}")).collect();
     assert_eq!(listed(&paths[..1]), "/var/opt/0");

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use image::cmdline::Cmdline;
 
-use super::{Named, Source, user};
+use super::{Named, Source, user, user_within};
 use crate::providers::by_id;
 use crate::testing::{Bench, CONFIG};
 use crate::userdata::UserConfig;
@@ -85,4 +87,36 @@ fn missing_metadata_does_not_hold_up_a_config_of_the_command_line() {
         note.starts_with("no metadata from the platform: "),
         "{note}"
     );
+}
+
+#[test]
+fn a_network_that_does_not_come_up_does_not_hold_up_a_config_of_the_command_line() {
+    let bench = Bench::new();
+    bench.dark.store(true, Ordering::SeqCst);
+    let named = named("ignition.config.url=http://a/b");
+    // OpenStack has a thread for the network, the others have none.
+    for (id, why) in [
+        ("aws", "the network is not up within 0.1 s"),
+        (
+            "openstack",
+            "neither a config drive nor the metadata service answered",
+        ),
+    ] {
+        let provider = by_id(id).unwrap();
+        let limit = Duration::from_millis(100);
+        let found = bench.run(|machine| user_within(provider, &named, machine, limit));
+        let found = found.unwrap();
+        assert!(found.source.is_some());
+        let note = format!("no metadata from the platform: {why}");
+        assert_eq!(found.notes, [note]);
+    }
+}
+
+#[test]
+fn a_network_that_comes_up_in_time_is_waited_for_no_longer() {
+    let bench = Bench::new();
+    let began = Instant::now();
+    let up = bench.run(|machine| machine.bring_up().map(|()| began.elapsed()));
+    assert!(up.unwrap() < bench.patience.total.unwrap());
+    assert_eq!(bench.network.load(Ordering::SeqCst), 1);
 }

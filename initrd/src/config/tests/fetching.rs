@@ -26,6 +26,22 @@ fn cut_answers_and_overload_are_survived() {
     assert_eq!(fetched.files[0].contents, Some(Content::Memory(body)));
 }
 
+#[test]
+fn timeouts_beyond_the_range_of_the_clock_are_none() {
+    let server = serve(Box::new(|_, _, stream| reply(stream, "200 OK", b"x")));
+    for seconds in [i64::MAX, 9_000_000_000_000_000_000] {
+        let text = format!(
+            r#"{{"ignition": {{"version": "3.5.0",
+                "timeouts": {{"httpTotal": {seconds}, "httpResponseHeaders": {seconds}}}}},
+                "storage": {{"files": [{{"path": "/x", "contents": {{"source": "{}/x"}}}}]}}}}"#,
+            server.base
+        );
+        let fetched = gathered(None, Some(text_of("user", &text))).unwrap();
+        let content = fetched.files[0].contents.clone();
+        assert_eq!(content, Some(Content::Memory(b"x".to_vec())), "{seconds}");
+    }
+}
+
 /// A machine with a console, and a watchdog to which each feeding adds a byte.
 pub(crate) fn machine(folder: &Path) -> Arc<World> {
     let world = World::below(folder, Clock::Real);

@@ -54,7 +54,10 @@ pub(super) fn report(
             "azure: no report, since the firmware's asset tag is not Azure's",
         ));
     }
-    let until = Instant::now() + machine.patience.total.unwrap_or(TIME);
+    let total = machine.patience.total.unwrap_or(TIME);
+    let begin = Instant::now();
+    // A time beyond the clock's range.
+    let until = begin.checked_add(total).unwrap_or(begin + TIME);
     let left = || until.saturating_duration_since(Instant::now());
     let service = Service::at(machine, BASE, &HEADERS)?;
     check_protocol(&get(&service, VERSIONS, left())?)?;
