@@ -51,6 +51,8 @@ pub struct Config {
     pub etcd_flags: EtcdFlags,
     /// The members, as `NAME=URL,…`, of an etcd that this node's joins; none if it is the first member.
     pub etcd_members: Option<String>,
+    /// The image of kube-proxy, where that is not the one of the repository and the version.
+    pub proxy_image: Option<String>,
     /// The addresses of the Service of CoreDNS; none if it has kubeadm's, the tenth one of the first subnet of services.
     pub dns_addresses: Vec<IpAddr>,
     /// Names of static pods to a hash of the kubeconfig that each reads once, at its start: with another one the kubelet makes the
@@ -124,6 +126,7 @@ pub(crate) fn complete(
         kubeadm: kubeadm.clone(),
         etcd_flags: kubeadm.release.etcd_flags,
         etcd_members: None,
+        proxy_image: None,
         dns_addresses: Vec::new(),
         kubeconfigs: BTreeMap::new(),
         provider_id: None,

@@ -54,6 +54,8 @@ pub struct Image {
     pub has_kubelet: bool,
     /// Names of components to the full references of their images.
     pub images: BTreeMap<String, String>,
+    /// Names of those of them that run on all nodes to a name that leads to each node's own one, whichever version that is.
+    pub baked: BTreeMap<String, String>,
     /// Whether these are all of them: an object is also read where nobody knows on which image it will be.
     pub known: bool,
     /// Fields of the kubelet's configuration that this system needs.
@@ -67,6 +69,8 @@ const NODE_IP: &str = "node-ip";
 /// The field of the node's name.
 const NODE_NAME: &str = "node.name";
 
+/// The name of kube-proxy's image.
+const PROXY: &str = "kube-proxy";
 /// The name of flannel's image.
 const FLANNEL: &str = "flannel";
 
@@ -212,6 +216,7 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
     };
     // The image's etcd may be older than the one that this kubeadm knows.
     config.etcd_flags = EtcdFlags::ByTag;
+    config.proxy_image = proxy_image(&translation, image);
     config.provider_id = translation.cloud_provider.and(host.provider_id.clone());
     config.dns_addresses = translation
         .dns
@@ -240,7 +245,7 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
     Ok(Object {
         config,
         cni: translation.cni,
-        flannel_image: image.images.get(FLANNEL).cloned().unwrap_or_default(),
+        flannel_image: own_image(FLANNEL, image).unwrap_or_default(),
         metrics_server,
         cloud_controller,
         labels: translation.labels,
@@ -406,7 +411,7 @@ fn complete(translation: &mut Translation, kubeadm: &Kubeadm, image: &Image) -> 
     let mut notes = Vec::new();
     if translation.uses_image {
         from_image(translation, image);
-        for (name, field) in [("kube-proxy", "proxy"), ("coredns", "dns")] {
+        for (name, field) in [(PROXY, "proxy"), ("coredns", "dns")] {
             if !image.images.contains_key(name) {
                 let disabled = format!("{field}.disabled");
                 translation.replace(Document::Cluster, &disabled, true.into());
@@ -427,6 +432,18 @@ fn complete(translation: &mut Translation, kubeadm: &Kubeadm, image: &Image) -> 
         );
     }
     notes
+}
+
+/// The image of kube-proxy that each node has, if the object takes the images that its nodes bring.
+fn proxy_image(translation: &Translation, image: &Image) -> Option<String> {
+    let is_own = translation.uses_image && image.images.contains_key(PROXY);
+    is_own.then(|| own_image(PROXY, image)).flatten()
+}
+
+/// The image of a component by the name that leads to each node's own one, if it has such a name.
+fn own_image(name: &str, image: &Image) -> Option<String> {
+    let baked = image.baked.get(name);
+    baked.or_else(|| image.images.get(name)).cloned()
 }
 
 /// The repository and the tags of the images that the image brings.

@@ -5,7 +5,8 @@ mod controller_manager;
 mod etcd;
 mod scheduler;
 
-pub use api_server::ends_soon;
+pub use api_server::{ADDRESS, ends_soon};
+pub use etcd::metrics_server;
 
 use std::collections::BTreeMap;
 
@@ -28,6 +29,8 @@ pub struct File {
     pub text: String,
 }
 
+/// The file of the API server's manifest.
+pub const API_SERVER: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
 /// The file of etcd's manifest.
 pub const ETCD: &str = "/etc/kubernetes/manifests/etcd.yaml";
 

@@ -24,6 +24,7 @@ fn arguments(role: Role, text: &str, interfaces: &[&[&str]]) -> (String, Option<
         version: "v1.36.3".to_owned(),
         has_kubelet: false,
         images: std::iter::empty().collect(),
+        baked: std::iter::empty().collect(),
         known: false,
         kubelet: Map::new(),
         flexvolume: String::new(),

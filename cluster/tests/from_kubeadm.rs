@@ -16,6 +16,7 @@ fn image() -> Image {
     Image {
         version: "v1.36.3".to_owned(),
         images: images.into_iter().collect(),
+        baked: std::collections::BTreeMap::new(),
         has_kubelet: true,
         known: true,
         kubelet: [("shutdownGracePeriod".to_owned(), json!("30s"))]

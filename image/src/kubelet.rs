@@ -288,6 +288,11 @@ pub const RUNTIME_SOCKET: &str = "/run/containerd/containerd.sock";
 pub const PAUSE_IMAGE: &str = "slipway.local/pause:baked";
 /// The image of etcd, baked in.
 pub const ETCD_IMAGE: &str = "slipway.local/etcd:baked";
+/// The image of kube-proxy, baked in. A DaemonSet that named its version would be without a pod on nodes whose root has another one, in the
+/// middle of each update of a cluster.
+pub const KUBE_PROXY_IMAGE: &str = "slipway.local/kube-proxy:baked";
+/// The image of flannel, baked in, likewise.
+pub const FLANNEL_IMAGE: &str = "slipway.local/flannel:baked";
 /// The subcommand of [`crate::paths::NODE_PROGRAM`] that refuses to start the kubelet without the proven etcd volume.
 pub const GATE_COMMAND: &str = "kubelet-gate";
 /// The subcommand that makes folders and writes the bundle before each start.

@@ -13,7 +13,8 @@ use cluster::host::{CA_FOLDERS, Host};
 use cluster::object::{self, Image, Object, Role};
 use cluster::report::Report;
 use image::kubelet::{
-    MOUNTS, RUNTIME_SOCKET, SHUTDOWN_CRITICAL_SECONDS, SHUTDOWN_GRACE_SECONDS, UNIT,
+    FLANNEL_IMAGE, KUBE_PROXY_IMAGE, MOUNTS, RUNTIME_SOCKET, SHUTDOWN_CRITICAL_SECONDS,
+    SHUTDOWN_GRACE_SECONDS, UNIT,
 };
 use image::node::EtcdGate;
 use image::paths::{
@@ -248,9 +249,16 @@ fn image(world: &World) -> Result<Image> {
     let (version, images) = kubernetes.map_or_else(Default::default, |kubernetes| {
         (kubernetes.version, kubernetes.images)
     });
+    let baked = [("kube-proxy", KUBE_PROXY_IMAGE), ("flannel", FLANNEL_IMAGE)];
+    let baked = baked
+        .into_iter()
+        .filter(|(name, _)| images.contains_key(*name));
     Ok(Image {
         version,
         has_kubelet: true,
+        baked: baked
+            .map(|(name, image)| (name.to_owned(), image.to_owned()))
+            .collect(),
         images,
         known: true,
         kubelet: kubelet(),

@@ -106,6 +106,8 @@ fn pod(config: &Config) -> Value {
 }
 
 fn container(config: &Config) -> Value {
+    let image = config.proxy_image.clone();
+    let image = image.unwrap_or_else(|| images::kubernetes(config, NAME));
     let node =
         json!({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}});
     json!({
@@ -115,7 +117,7 @@ fn container(config: &Config) -> Value {
             "--hostname-override=$(NODE_NAME)",
         ],
         "env": [node],
-        "image": images::kubernetes(config, NAME),
+        "image": image,
         "imagePullPolicy": "IfNotPresent",
         "name": NAME,
         "resources": {},

@@ -42,6 +42,9 @@ pub fn ends_soon(config: &mut Config) {
     }
 }
 
+/// The annotation of the API server's manifest with its address and port, which `kubeadm` reads.
+pub const ADDRESS: &str = "kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint";
+
 pub(super) fn pod(config: &Config, host: &Host) -> Pod {
     let endpoint = &config.init.local_api_endpoint;
     let server = &config.cluster.api_server;
@@ -52,7 +55,7 @@ pub(super) fn pod(config: &Config, host: &Host) -> Pod {
     if argument(&server.extra_args, "authorization-config").is_none() {
         arguments.push(arg("authorization-mode", modes(&server.extra_args)));
     }
-    let address = "kubeadm.kubernetes.io/kube-apiserver.advertise-address.endpoint";
+    let address = ADDRESS;
     Pod {
         name: "kube-apiserver",
         image: images::kubernetes(config, "kube-apiserver"),

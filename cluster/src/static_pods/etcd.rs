@@ -124,6 +124,20 @@ fn checks(config: &Config) -> [Arg; 2] {
     }
 }
 
+/// The server at which etcd's own health can be asked without a certificate, `http://HOST:PORT`, as its probes do; none if etcd is
+/// external, or serves its metrics by TLS alone.
+#[must_use]
+pub fn metrics_server(config: &Config) -> Option<String> {
+    let (target, port) = target(config, config.cluster.etcd.local.as_ref()?);
+    let port = u16::try_from(port).ok()?;
+    // Where it stands for all addresses, loopback is one of them.
+    let host = match target.host.as_str() {
+        "0.0.0.0" | "::" => config.init.local_api_endpoint.loopback(),
+        host => host,
+    };
+    (target.scheme == "HTTP").then(|| format!("http://{}", address::join(host, port)))
+}
+
 /// Where the probes ask: at the first URL of metrics, with its host as it is written, also where it stands for all addresses.
 fn target(config: &Config, local: &LocalEtcd) -> (Target, i64) {
     let loopback = config.init.local_api_endpoint.loopback();

@@ -94,6 +94,47 @@ fn flannel_has_the_clusters_subnets_and_needs_its_image() {
     assert_eq!(server, ["10.0.0.7", "6443"]);
 }
 
+/// What runs on all nodes names no version: nodes of two images are in a cluster in the middle of its update.
+#[test]
+fn kube_proxy_and_flannel_run_by_each_nodes_own_image() {
+    let names = ["kube-proxy", "flannel"];
+    let baked = |name: &str| format!("slipway.local/{name}:baked");
+    let mut image = image();
+    let flannel = "slipway.local/flannel:v0.28.10".to_owned();
+    image.images.insert("flannel".to_owned(), flannel);
+    let of_daemon_sets = |text: &str, image: &Image| {
+        let object = read(text, image, &host(), Role::ControlPlane).unwrap();
+        let mut objects = render(&object.config, &host(), &Moment).objects;
+        let flannel = cluster::flannel::objects(&object.config, &object.flannel_image);
+        objects.extend(flannel);
+        names.map(|name| {
+            let mut all = objects.iter().map(|object| &object.value);
+            let found = all.find(|value| {
+                value["kind"] == "DaemonSet" && value.to_string().contains(&format!("/{name}:"))
+            });
+            let containers = &found.unwrap()["spec"]["template"]["spec"]["containers"];
+            containers[0]["image"].as_str().unwrap().to_owned()
+        })
+    };
+    let text = "cni = \"flannel\"\n[node]\naddress = \"10.0.0.7\"\n";
+    let versions = [
+        "slipway.local/kube-proxy:v1.36.3",
+        "slipway.local/flannel:v0.28.10",
+    ];
+    assert_eq!(of_daemon_sets(text, &image), versions);
+    image.baked = names
+        .map(|name| (name.to_owned(), baked(name)))
+        .into_iter()
+        .collect();
+    assert_eq!(of_daemon_sets(text, &image), names.map(baked));
+    // Another repository's are no node's own.
+    let other = format!("image-repository = \"r.example/k8s\"\n{text}");
+    assert_eq!(
+        of_daemon_sets(&other, &image)[0],
+        "r.example/k8s/kube-proxy:v1.36.3"
+    );
+}
+
 /// metrics-server checks kubelets, which request certificates for it, and an image without it is refused where the object names it.
 #[test]
 fn metrics_server_checks_kubelets_and_needs_its_image() {

@@ -61,6 +61,7 @@ pub(crate) fn image() -> Image {
         version: "v1.36.3".to_owned(),
         has_kubelet: false,
         images: images.into_iter().chain([etcd]).collect(),
+        baked: BTreeMap::new(),
         known: false,
         kubelet: json!({"volumePluginDir": "/plugins"})
             .as_object()

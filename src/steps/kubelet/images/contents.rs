@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, Result};
 use image::container_images::REGISTRY;
-use image::kubelet::{ETCD_IMAGE, PAUSE_IMAGE};
+use image::kubelet::{ETCD_IMAGE, FLANNEL_IMAGE, KUBE_PROXY_IMAGE, PAUSE_IMAGE};
 
 use crate::debian::pinned::Deb;
 use crate::lock::kubelet::Program;
@@ -124,6 +124,7 @@ fn kube_proxy<'a>(debs: &[Deb], components: &'a BTreeMap<String, Program>) -> Re
     let content = Content { names, ..content };
     let mut wanted = of_release(image, "/usr/local/bin", content, components)?;
     wanted.proofs.extend(proofs);
+    wanted.names.push(KUBE_PROXY_IMAGE.to_owned());
     Ok(wanted)
 }
 
@@ -184,6 +185,7 @@ pub(super) fn wanted<'a>(
                 words(&["/usr/sbin/nft", "--version"]),
             ];
             wanted.entrypoint = vec![program];
+            wanted.names.push(FLANNEL_IMAGE.to_owned());
             wanted
         }
         ContainerImage::Coredns

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use image::kubelet::{ETCD_IMAGE, PAUSE_IMAGE};
+use image::kubelet::{ETCD_IMAGE, FLANNEL_IMAGE, KUBE_PROXY_IMAGE, PAUSE_IMAGE};
 
 use super::contents::Wanted;
 use crate::recipe::{Mistake, Mistakes, Place, Prebuilt, PrebuiltFrom, Recipe};
@@ -92,9 +92,9 @@ fn once(mut mistakes: Mistakes, all: &[Named]) -> Mistakes {
     mistakes
 }
 
-/// The names by which the node's own settings look for a component's image, wherever it comes from.
+/// The names by which the node's own settings, and what runs on all nodes, look for a component's image, wherever it comes from.
 pub(super) fn baked(component: &str) -> impl Iterator<Item = String> {
-    let baked = [PAUSE_IMAGE, ETCD_IMAGE].into_iter();
+    let baked = [PAUSE_IMAGE, ETCD_IMAGE, KUBE_PROXY_IMAGE, FLANNEL_IMAGE].into_iter();
     let baked = baked.filter(move |baked| short(baked) == component);
     baked.map(str::to_owned)
 }
@@ -190,5 +190,9 @@ mod tests {
             assert_eq!(short(name), "pause");
         }
         assert_eq!(short(ETCD_IMAGE), "etcd");
+        for (component, name) in [("kube-proxy", KUBE_PROXY_IMAGE), ("flannel", FLANNEL_IMAGE)] {
+            assert_eq!(baked(component).collect::<Vec<_>>(), [name]);
+        }
+        assert_eq!(baked("coredns").next(), None);
     }
 }
