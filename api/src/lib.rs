@@ -13,6 +13,7 @@ mod lists;
 
 pub use lists::Event;
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,6 +130,42 @@ impl std::fmt::Display for Refusal {
 }
 
 impl std::error::Error for Refusal {}
+
+/// A request without a whole answer.
+#[derive(Debug)]
+struct NoAnswer {
+    why: String,
+    is_unreachable: bool,
+}
+
+impl NoAnswer {
+    fn of(error: &reqwest::Error) -> Self {
+        const AWAY: [ErrorKind; 6] = [
+            ErrorKind::ConnectionRefused,
+            ErrorKind::ConnectionReset,
+            ErrorKind::HostUnreachable,
+            ErrorKind::NetworkUnreachable,
+            ErrorKind::TimedOut,
+            ErrorKind::UnexpectedEof,
+        ];
+        let first: &(dyn std::error::Error + 'static) = error;
+        let causes = std::iter::successors(Some(first), |cause| cause.source());
+        let mut causes = causes.filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+        let mut is_away = || causes.any(|cause| AWAY.contains(&cause.kind()));
+        Self {
+            why: chain(error),
+            is_unreachable: error.is_connect() && (error.is_timeout() || is_away()),
+        }
+    }
+}
+
+impl std::fmt::Display for NoAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl std::error::Error for NoAnswer {}
 
 impl Api {
     /// A client by a kubeconfig, to the API server at this URL in place of the kubeconfig's own.
@@ -367,7 +404,7 @@ impl Api {
             Ok::<_, reqwest::Error>((response.status(), headers, body))
         });
         let (status, headers, body) = answer
-            .map_err(|error| anyhow!(chain(&error)))
+            .map_err(|error| NoAnswer::of(&error))
             .with_context(about)?;
         if body.len() > LARGEST {
             return Err(anyhow!("the answer is larger than {LARGEST} bytes")).with_context(about);
@@ -435,6 +472,13 @@ pub fn status(error: &anyhow::Error) -> Option<StatusCode> {
     error
         .downcast_ref::<Refusal>()
         .map(|refusal| refusal.status)
+}
+
+/// Whether nobody answered at all: the server's machine is away or refuses connections, or whoever has the port closes them at once, as a
+/// balancer without servers does.
+pub fn is_unreachable(error: &anyhow::Error) -> bool {
+    let answer = error.downcast_ref::<NoAnswer>();
+    answer.is_some_and(|answer| answer.is_unreachable)
 }
 
 /// Whether the same request may succeed later: the server does not answer, is overloaded or not complete yet.

@@ -112,8 +112,13 @@ pub(crate) fn run(world: &World) -> Result<()> {
         tracing::info!("this control plane is not finished: there is nothing to renew");
         return Ok(());
     }
-    let text = renewed(world, &bootstrap, Renewal::Soon, false)?;
-    tracing::info!("{}", text.trim());
+    match control_plane::moved(world, &bootstrap.object) {
+        Some(why) => tracing::warn!("{why}"),
+        None => {
+            let text = renewed(world, &bootstrap, Renewal::Soon, false)?;
+            tracing::info!("{}", text.trim());
+        }
+    }
     if withdraw_kubelets(world, seconds(SystemTime::now())?)? {
         let programs = Programs::of_host(Arc::new(World::real()));
         let restart = ["--no-block", "try-restart", UNIT];

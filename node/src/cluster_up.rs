@@ -26,6 +26,9 @@ const LIMITS: Limits = Limits {
     every: Duration::from_millis(200),
 };
 
+/// The uid of the Node that was marked as a control plane. Not in the journal, which an earlier image may have to read again.
+const MARKED: &str = "/var/lib/slipway/marked";
+
 /// How long the API server of this node may be silent before others are asked why.
 const SOME: Duration = Duration::from_secs(20);
 
@@ -121,13 +124,7 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
             key_upload::once(world, &api, bootstrap, &mut journal, LIMITS)
         })?;
     }
-    if !journal.marked {
-        wait(world, LIMITS, &format!("the marks of node {name}"), || {
-            mark(&api, &path, bootstrap)
-        })?;
-        journal.marked = true;
-        journal.write(world)?;
-    }
+    mark_once(world, LIMITS, &api, bootstrap, &mut journal)?;
     step(world, "api-roles", || {
         let what = "the API server to have made its roles";
         wait(world, LIMITS, what, || api.healthy("/livez"))
@@ -142,23 +139,50 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
     own_node::up(world, LIMITS, &api, object)
 }
 
-fn mark(api: &Api, path: &str, bootstrap: &Bootstrap) -> Result<()> {
-    match apply::marks(&bootstrap.object, &node(api, path)?) {
-        Some(change) => api.merge(path, &change),
-        None => Ok(()),
-    }
+/// Gives the node the labels and taints of a control plane, once: an administrator may change them. A Node that was deleted and registered
+/// anew is another one, which has none.
+fn mark_once(
+    world: &World,
+    limits: Limits,
+    api: &Api,
+    bootstrap: &Bootstrap,
+    journal: &mut Journal,
+) -> Result<()> {
+    let name = &bootstrap.object.config.init.node_registration.name;
+    let path = own_node::path(name);
+    let file = world.in_initrd(MARKED);
+    let about = || format!("reading {}", file.display());
+    let known = atomic_file::read(&file).with_context(about)?;
+    let known = known.map(|text| String::from_utf8_lossy(&text).trim().to_owned());
+    wait(world, limits, &format!("the marks of node {name}"), || {
+        let node = node(api, &path)?;
+        let uid = node["metadata"]["uid"].as_str().unwrap_or_default();
+        // Of a node that an earlier version marked the Node is not known.
+        let is_marked = journal.marked && known.as_ref().is_none_or(|known| known == uid);
+        if !is_marked && let Some(change) = apply::marks(&bootstrap.object, &node) {
+            api.merge(&path, &change)?;
+        }
+        if known.as_deref() != Some(uid) {
+            atomic_file::write_line(&file, uid)?;
+        }
+        Ok(())
+    })?;
+    journal.marked = true;
+    journal.write(world)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use cluster::kubeconfigs;
     use image::kubelet::KUBECONFIG;
     use image::paths::{ETCD, ETCD_IDENTITY, KUBEADM_CONFIG};
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::join;
-    use crate::samples::{Answer, ControlPlane, machine, put, serve_by_tls, worker};
+    use crate::samples::{Answer, ControlPlane, machine, put, serve_by_tls, server, worker};
 
     /// The unit that people look at names the reason for which the keys are not there.
     #[test]
@@ -232,5 +256,45 @@ mod tests {
             error.contains("/etc/kubeadm.yml: expected one of them"),
             "{error}"
         );
+    }
+
+    /// The requests other than reads of one run on a Node with this uid, labels and taints.
+    fn changes(world: &World, journal: &mut Journal, uid: &str) -> Vec<Value> {
+        let bootstrap = object::read(world, Duration::ZERO).unwrap().unwrap();
+        let sent = Arc::new(Mutex::new(Vec::new()));
+        let (node, seen) = (json!({"metadata": {"uid": uid}}), Arc::clone(&sent));
+        let (url, _requests) = server(move |request| {
+            if request.line.starts_with("PATCH ") {
+                let change: Value = serde_json::from_str(&request.body).unwrap();
+                seen.lock().unwrap().push(change);
+            }
+            (200, node.to_string())
+        });
+        let api = Api::plain(&url).unwrap();
+        mark_once(world, LIMITS, &api, &bootstrap, journal).unwrap();
+        let sent = sent.lock().unwrap();
+        sent.clone()
+    }
+
+    #[test]
+    fn a_node_is_marked_once_and_again_when_it_is_another_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(
+            folder.path(),
+            "name = \"blue\"\n[node]\naddress = \"10.0.0.7\"\n",
+        );
+        let mut journal = Journal::new("blue");
+        journal.write(&world).unwrap();
+        let first = changes(&world, &mut journal, "1");
+        assert_eq!(first.len(), 1);
+        assert!(journal.marked && first[0]["spec"]["taints"].is_array());
+        // An administrator has taken the marks away.
+        assert_eq!(changes(&world, &mut journal, "1"), [json!(null); 0]);
+        assert_eq!(changes(&world, &mut journal, "2"), first);
+        assert_eq!(changes(&world, &mut journal, "2"), [json!(null); 0]);
+        // Marked by an earlier version, which did not note the Node.
+        std::fs::remove_file(world.in_initrd(MARKED)).unwrap();
+        assert_eq!(changes(&world, &mut journal, "3"), [json!(null); 0]);
+        assert_eq!(changes(&world, &mut journal, "4"), first);
     }
 }

@@ -5,6 +5,7 @@
 //! whole, a key before its certificate. What is there and valid is kept, so that a second boot writes nothing.
 
 use std::fs;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -19,6 +20,7 @@ use cluster::static_pods::{self, ETCD as ETCD_MANIFEST, File};
 use cluster::yaml;
 
 use data_encoding::HEXLOWER;
+use image::kubelet::{FIRST_KUBECONFIG, KUBECONFIG};
 use image::node::EtcdIdentity;
 use image::paths::{CLUSTER, ETCD, ETCD_IDENTITY, RUN_API_SERVER};
 use linux::atomic_file;
@@ -30,7 +32,7 @@ use sha2::{Digest as _, Sha256};
 use crate::cni;
 use crate::journal::Journal;
 use crate::object::Bootstrap;
-use crate::{pinned_kubelet, this_boot};
+use crate::{identity, pinned_kubelet, this_boot};
 
 /// The kubeconfig of a cluster's first moments, below `/etc/kubernetes`.
 const FIRST: &str = "super-admin.conf";
@@ -45,6 +47,8 @@ const READ_ONCE: [(&str, &str); 2] = [
     ),
     ("kube-scheduler", "/etc/kubernetes/scheduler.conf"),
 ];
+/// Held while keys, certificates and static pods are decided on and written.
+const LOCK: &str = "/run/slipway/keys.lock";
 /// The folder of etcd's data below its `data-dir`.
 const MEMBER: &str = "member";
 
@@ -66,6 +70,7 @@ pub(crate) fn prepare(
         Some(_) => Progress::Done,
     };
     refuse_another(world, object, journal.as_ref())?;
+    refuse_renamed(world, object, progress)?;
     let mut journal = journal.unwrap_or_else(|| Journal::new(object.name()));
     files(world, bootstrap, progress, &mut journal)?;
     place(&mut journal)?;
@@ -84,6 +89,7 @@ pub(crate) fn files(
     journal: &mut Journal,
 ) -> Result<()> {
     let object = &bootstrap.object;
+    let _alone = alone(world)?;
     let keys = keys(world, object, progress, renewal(progress))?;
     if progress == Progress::Fresh {
         journal.write(world)?;
@@ -129,6 +135,11 @@ pub(crate) fn served(world: &World, bootstrap: &Bootstrap, journal: &Journal) ->
 /// # Errors
 /// Names the file.
 pub(crate) fn manifests(world: &World, bootstrap: &Bootstrap, journal: &Journal) -> Result<()> {
+    let _alone = alone(world)?;
+    write_manifests(world, bootstrap, journal)
+}
+
+fn write_manifests(world: &World, bootstrap: &Bootstrap, journal: &Journal) -> Result<()> {
     let member = journal.member.as_ref();
     let mut config = bootstrap.object.config.clone();
     config.etcd_members = member.map(|member| member.initial_cluster.clone());
@@ -194,6 +205,22 @@ fn write_keys(world: &World, keys: &[KeyFile]) -> Result<()> {
     })
 }
 
+/// Why nothing is to be made anew while the kubelet runs: the machine has another address than its API server, for a while or for good.
+pub(crate) fn moved(world: &World, object: &Object) -> Option<String> {
+    let manifest = fs::read_to_string(world.in_initrd(static_pods::API_SERVER)).ok()?;
+    let mut lines = manifest.lines().map(str::trim);
+    let known =
+        lines.find_map(|line| line.strip_prefix(static_pods::ADDRESS)?.strip_prefix(": "))?;
+    let known = known.trim_matches(['"', '\'']);
+    let now = object.config.init.local_api_endpoint.host_and_port();
+    (known != now).then(|| {
+        format!(
+            "the API server of this node has the address {known}, and the machine's is {now} now: its certificates and static pods follow \
+             at the next start of the kubelet; nothing is changed"
+        )
+    })
+}
+
 /// Makes the certificates and kubeconfigs of a finished control plane anew, as `renewal` says, and starts what reads its own
 /// once. A cut between a key and its certificate is found by the next call: the two do not fit.
 ///
@@ -206,14 +233,19 @@ pub(crate) fn renew(
     dry_run: bool,
 ) -> Result<Vec<String>> {
     let object = &bootstrap.object;
+    let _alone = alone(world)?;
     let journal = Journal::read(world)?;
     refuse_another(world, object, journal.as_ref())?;
+    refuse_renamed(world, object, Progress::Done)?;
+    if let Some(why) = moved(world, object) {
+        bail!("{why}");
+    }
     let journal = journal.filter(|journal| journal.authority.is_some());
     let journal = journal.context("the bootstrap of this control plane is not finished")?;
     let keys = keys(world, object, Progress::Done, renewal)?;
     if !dry_run {
         write_keys(world, &keys)?;
-        manifests(world, bootstrap, &journal)?;
+        write_manifests(world, bootstrap, &journal)?;
     }
     Ok(keys.into_iter().map(|file| file.path).collect())
 }
@@ -234,8 +266,9 @@ fn keys(
         kubeconfig.server = object.balancer.url();
         kubeconfig.server_name = Some(SERVER_NAME.to_owned());
     }
-    if object.further.is_some() {
-        // It works before any role is bound, which the first control plane has done.
+    let first = world.in_initrd(FIRST_KUBECONFIG);
+    if object.further.is_some() || progress == Progress::Done && !first.exists() {
+        // It works before any role is bound, which the first control plane has done. Who took it away from there later wants it away.
         kubeconfigs.retain(|kubeconfig| kubeconfig.file != FIRST);
     }
     let there = |path: &str| fs::read_to_string(world.in_initrd(path)).ok();
@@ -288,6 +321,33 @@ pub(crate) fn refuse_another(
         }
     }
     refuse_data(world, object, journal)
+}
+
+/// Refuses a finished control plane whose kubelet has the certificate of another node: its member of etcd, its Node and its certificates have
+/// that name, and the API server would not let the kubelet register this one.
+fn refuse_renamed(world: &World, object: &Object, progress: Progress) -> Result<()> {
+    let name = &object.config.init.node_registration.name;
+    let known = identity::node(world).filter(|_| progress == Progress::Done);
+    if let Some(known) = known.filter(|known| known != name) {
+        bail!(
+            "this node is {known:?} in its cluster ({KUBECONFIG}), and its name is {name:?} now; nothing is changed: \
+             give it its name back ([node] name in {CLUSTER}, or its host name), or reset it and let it join as another one"
+        );
+    }
+    Ok(())
+}
+
+/// Waits until no other process of this program writes keys, certificates or static pods, and keeps others from it until this ends:
+/// what two of them decide by the same files does not fit together.
+fn alone(world: &World) -> Result<fs::File> {
+    let path = world.in_run(LOCK);
+    let about = || format!("locking {}", path.display());
+    folder(path.parent().unwrap_or(Path::new("/")), 0o755)?;
+    let mut options = fs::File::options();
+    let options = options.create(true).truncate(false).write(true).mode(0o600);
+    let file = options.open(&path).with_context(about)?;
+    file.lock().with_context(about)?;
+    Ok(file)
 }
 
 /// Refuses etcd data of another cluster, and data whose keys are not here.

@@ -174,6 +174,12 @@ pub(crate) fn reach(world: &World, object: &Object) -> Result<Api> {
 /// What an API server answers with success when etcd answers it.
 const SERVES: &str = "/livez/etcd";
 
+/// Whether an error of [`SERVES`] says that no cluster is behind a server: it cannot be reached, or its etcd does not answer it. A
+/// certificate that is refused, by either side, says nothing.
+fn serves_not(error: &anyhow::Error) -> bool {
+    api::is_unreachable(error) || api::status(error).is_some_and(|status| status.is_server_error())
+}
+
 /// Forgets the cluster that was lost, so that the next start of the kubelet begins it anew with the keys that are there.
 ///
 /// # Errors
@@ -195,10 +201,18 @@ pub(crate) fn begin_anew(world: &World, object: &Object) -> Result<()> {
             &file.context("reading the administrator's kubeconfig")?,
             &url,
         )?;
-        ensure!(
-            api.within(ANSWER).healthy(SERVES).is_err(),
-            "{server} serves this cluster; nothing is changed: slipway-node etcd rejoin {server} makes this node a member of it again"
-        );
+        match api.within(ANSWER).healthy(SERVES) {
+            Ok(()) => bail!(
+                "{server} serves this cluster; nothing is changed: slipway-node etcd rejoin {server} makes this node a member of it again"
+            ),
+            Err(error) if !serves_not(&error) => {
+                return Err(error.context(format!(
+                    "{server} answers, and may serve this cluster, which would then be there twice with the same keys; nothing is changed: \
+                     find out, and stop that control plane before this one begins anew"
+                )));
+            }
+            Err(_) => {}
+        }
     }
     journal.forget();
     journal.write(world)
@@ -225,4 +239,38 @@ pub(crate) fn rejoin(world: &World, object: &Object, server: &Server) -> Result<
         .with_context(|| format!("{server} does not serve this cluster; nothing is changed"))?;
     balancer::remember(world, object, address)?;
     Ok(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::samples::server;
+
+    #[test]
+    fn only_a_server_that_is_away_or_has_no_etcd_serves_no_cluster() {
+        let said = |url: &str| {
+            let api = Api::plain(url).unwrap().within(Duration::from_secs(5));
+            serves_not(&api.healthy(SERVES).unwrap_err())
+        };
+        for (status, expected) in [
+            (401, false),
+            (403, false),
+            (429, false),
+            (500, true),
+            (503, true),
+        ] {
+            let (url, _requests) = server(move |_| (status, "{}".to_owned()));
+            assert_eq!(said(&url), expected, "{status}");
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        // It takes the connection and says nothing.
+        let api = Api::plain(&url).unwrap().within(Duration::from_millis(300));
+        assert!(!serves_not(&api.healthy(SERVES).unwrap_err()));
+        drop(listener);
+        assert!(said(&url));
+    }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use cluster::object::Join;
+use cluster::static_pods::metrics_server;
 use image::kubelet::UNIT;
 use image::manifest::ImageId;
 use image::paths::{RUN_ADDONS, RUN_CLUSTER, RUN_ETCD_GATE};
@@ -25,7 +26,7 @@ use api::Api;
 /// The kubelet's health check (its default).
 const KUBELET: (&str, &str) = ("http://127.0.0.1:10248", "/healthz");
 /// etcd's health check, as its static pod has it.
-const ETCD: (&str, &str) = ("http://127.0.0.1:2381", "/readyz");
+const ETCD: &str = "/readyz";
 
 /// Why the kubelet of an image without one is not healthy.
 const NO_KUBELET: &str = "this image has none";
@@ -156,9 +157,8 @@ pub(crate) fn status(world: &World, known: Option<&Status>) -> Result<Status> {
         _ => Some(Health::of(plain_health(KUBELET))),
     };
     let config = bootstrap.as_ref().map(|bootstrap| &bootstrap.object.config);
-    let etcd = config
-        .filter(|config| config.cluster.etcd.local.is_some() && !joins)
-        .map(|_| Health::of(plain_health(ETCD)));
+    let etcd = config.filter(|_| !joins).and_then(metrics_server);
+    let etcd = etcd.map(|server| Health::of(plain_health((&server, ETCD))));
     let balanced = bootstrap
         .as_ref()
         .is_some_and(|bootstrap| bootstrap.object.balancer.enabled);

@@ -12,7 +12,7 @@ use linux::world::World;
 use serde_json::{Value, json};
 
 use crate::apply;
-use crate::journal::Journal;
+use crate::journal::{Journal, SHARED};
 use crate::object::Bootstrap;
 use crate::own_node;
 use crate::waiting::{Limits, wait};
@@ -114,7 +114,18 @@ pub(crate) fn run(
             "node {}, which applied the objects of the cluster, is gone: this one does",
             before.node
         );
-        journal.applied = before.applied.clone();
+    } else if before.version.is_some() {
+        let mut applied = before.applied.clone();
+        // The upload of the shared keys is noted here first, and made once.
+        if let Some(hash) = journal.applied.get(SHARED) {
+            applied.insert(SHARED.to_owned(), hash.clone());
+        }
+        if applied != journal.applied {
+            tracing::info!(
+                "the cluster does not have the objects that this node applied last, as after a snapshot was restored: what it has counts"
+            );
+            journal.applied = applied;
+        }
     }
     let changed = apply::run(world, api, bootstrap, journal, takes_over)?;
     let record = Record {
@@ -249,6 +260,29 @@ mod tests {
         );
         // Again: nothing has changed.
         let (sent, changed, _) = run_once(&cluster, true, &world);
+        assert_eq!((&sent[..], changed), (&[][..], Some(0)));
+
+        // The cluster is of an earlier snapshot, with another object and one that is gone since: not what the journal says counts.
+        let mut earlier = record.applied.clone();
+        let (kubelet, _) = earlier
+            .iter_mut()
+            .find(|(path, _)| path.ends_with("/configmaps/kubelet-config"))
+            .map(|(path, hash)| (path.clone(), std::mem::replace(hash, "0".repeat(64))))
+            .unwrap();
+        earlier.insert(
+            "/api/v1/namespaces/x/configmaps/y".to_owned(),
+            "1".repeat(64),
+        );
+        let restored = Cluster::with("one", &earlier, &["one"]);
+        let (sent, changed, again) = run_once(&restored, true, &world);
+        assert_eq!(changed, Some(2), "{sent:#?}");
+        assert!(
+            sent[0].starts_with(&format!("PATCH {kubelet}?")),
+            "{sent:#?}"
+        );
+        assert_eq!(again.applied, journal.applied);
+        assert_eq!(restored.record().unwrap().applied, journal.applied);
+        let (sent, changed, _) = run_once(&restored, true, &world);
         assert_eq!((&sent[..], changed), (&[][..], Some(0)));
 
         // The same objects are applied by another node, as a first and as a further control plane: it is there, or it is gone.

@@ -66,6 +66,73 @@ fn what_reads_its_kubeconfig_once_is_started_anew_with_a_renewed_one() {
 }
 
 #[test]
+fn a_machine_with_another_address_keeps_its_certificates_until_the_kubelet_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, mut bootstrap) = finished(folder.path());
+    assert_eq!(control_plane::moved(&world, &bootstrap.object), None);
+    let before = files(folder.path());
+    for address in ["10.0.0.9", "fd00::9"] {
+        let endpoint = &mut bootstrap.object.config.init.local_api_endpoint;
+        endpoint.advertise_address = address.to_owned();
+        let error = renewed(&world, &bootstrap, Renewal::All, false).unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains("10.0.0.7:6443") && error.contains(address),
+            "{error}"
+        );
+        assert!(files(folder.path()) == before, "something was written");
+    }
+}
+
+#[test]
+fn a_first_kubeconfig_that_was_taken_away_stays_away() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, bootstrap) = finished(folder.path());
+    let first = world.in_initrd("/etc/kubernetes/super-admin.conf");
+    let renew = || renewed(&world, &bootstrap, Renewal::All, false).unwrap();
+    assert!(renew().contains("super-admin.conf is made anew"));
+    fs::remove_file(&first).unwrap();
+    assert!(!renew().contains("super-admin.conf"));
+    control_plane::prepare(&world, &bootstrap, |_| Ok(())).unwrap();
+    assert!(!first.exists());
+}
+
+#[test]
+fn a_renamed_control_plane_is_refused_before_anything_is_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, mut bootstrap) = finished(folder.path());
+    let name = bootstrap.object.config.init.node_registration.name.clone();
+    bootstrap.object.config.init.node_registration.name = "other".to_owned();
+    let before = files(folder.path());
+    for error in [
+        control_plane::prepare(&world, &bootstrap, |_| Ok(())).unwrap_err(),
+        renewed(&world, &bootstrap, Renewal::All, false).unwrap_err(),
+    ] {
+        let error = error.to_string();
+        assert!(
+            error.contains(&format!("this node is {name:?}")) && error.contains("\"other\""),
+            "{error}"
+        );
+        assert!(files(folder.path()) == before, "something was written");
+    }
+}
+
+#[test]
+fn keys_are_written_by_one_process_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let (world, bootstrap) = finished(folder.path());
+    let lock = fs::File::open(world.in_run("/run/slipway/keys.lock")).unwrap();
+    lock.lock().unwrap();
+    std::thread::scope(|scope| {
+        let renewing = scope.spawn(|| renewed(&world, &bootstrap, Renewal::All, false).unwrap());
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!renewing.is_finished());
+        lock.unlock().unwrap();
+        assert!(renewing.join().unwrap().contains("is made anew"));
+    });
+}
+
+#[test]
 fn renewed_certificates_have_the_objects_algorithm_below_the_same_authority() {
     let folder = tempfile::tempdir().unwrap();
     let (world, _) = finished(folder.path());
