@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::Result;
+use image::manifest::Manifest;
 use serde::Serialize;
 
 use crate::host::session::Session;
@@ -17,11 +18,22 @@ use crate::install::tools::Tools;
 
 pub use files::FileChange;
 
+/// The fields of the manifest that [`values`] has under shorter names.
+const NAMED_FIELDS: [&str; 6] = [
+    "manifest.image.name",
+    "manifest.image.version",
+    "manifest.kernel",
+    "manifest.kubernetes.version",
+    "manifest.kubernetes.kubeletSha256",
+    "manifest.kubernetes.images.etcd",
+];
+
 /// What two images have otherwise; what is equal is left out.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Comparison {
-    /// Single values: image, kernel, Kubernetes, root hash, sizes in bytes.
+    /// Single values: image, kernel, Kubernetes, root hash, sizes in bytes, SHA-256 of the kernel, the initramfs and the config in it,
+    /// fields of the manifest.
     pub values: Vec<Value>,
     /// Words of the kernel's command line, without the root hash.
     pub cmdline: Sets,
@@ -123,13 +135,14 @@ impl<'a> Images<'a> {
 
 fn reports(from: &Report, to: &Report) -> Comparison {
     let (old, new) = (values(from), values(to));
-    let names: Vec<&str> = old.iter().chain(&new).map(|(name, _)| *name).collect();
+    let names = old.iter().chain(&new).map(|(name, _)| name.as_str());
+    let names: Vec<&str> = names.collect();
     let mut seen = BTreeSet::new();
-    let value = |list: &[(&str, String)], name: &str| {
-        let found = list.iter().find(|(known, _)| *known == name);
+    let value = |list: &[(String, String)], name: &str| {
+        let found = list.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.clone())
     };
-    let values = names
+    let mut values: Vec<Value> = names
         .into_iter()
         .filter(|name| seen.insert(*name))
         .map(|name| Value {
@@ -139,6 +152,16 @@ fn reports(from: &Report, to: &Report) -> Comparison {
         })
         .filter(|value| value.from != value.to)
         .collect();
+    let cmdline = sets(&words(from), &words(to));
+    // The kernel reads its words in their order, and counts each of several equal ones.
+    let (old, new) = (ordered(from), ordered(to));
+    if cmdline == Sets::default() && old != new {
+        values.push(Value {
+            name: "order of the command line".to_owned(),
+            from: Some(old),
+            to: Some(new),
+        });
+    }
     let mut notes = Vec::new();
     let packages = match (&from.packages, &to.packages) {
         (Some(_), Some(_)) => versions(&packages(from), &packages(to)),
@@ -150,7 +173,7 @@ fn reports(from: &Report, to: &Report) -> Comparison {
     notes.extend(another_etcd(from, to));
     Comparison {
         values,
-        cmdline: sets(&words(from), &words(to)),
+        cmdline,
         modules: sets(&modules(from), &modules(to)),
         packages,
         files: None,
@@ -185,38 +208,77 @@ fn another_etcd(from: &Report, to: &Report) -> Option<String> {
 }
 
 /// The single values of an image, in the order in which they are printed.
-fn values(report: &Report) -> Vec<(&'static str, String)> {
+fn values(report: &Report) -> Vec<(String, String)> {
     let mut values = Vec::new();
+    let mut add = |name: &str, value: String| values.push((name.to_owned(), value));
+    let mut fields = Vec::new();
     if let Some(kernel) = report.kernels.first() {
         if let Some(manifest) = &kernel.manifest {
             let image = &manifest.image;
-            values.push(("image", format!("{} {}", image.name, image.version)));
+            add("image", format!("{} {}", image.name, image.version));
             if let Some(kubernetes) = &manifest.kubernetes {
-                values.push(("kubernetes", kubernetes.version.clone()));
-                values.push(("kubelet", kubernetes.kubelet_sha256.clone()));
-                let etcd = kubernetes.images.get("etcd");
-                values.extend(etcd.map(|image| ("etcd", image.clone())));
+                add("kubernetes", kubernetes.version.clone());
+                add("kubelet", kubernetes.kubelet_sha256.clone());
+                if let Some(etcd) = kubernetes.images.get("etcd") {
+                    add("etcd", etcd.clone());
+                }
             }
+            fields = manifest_fields(manifest);
         }
-        values.push(("kernel", kernel.release.clone()));
-        values.push(("kernel image bytes", kernel.size.to_string()));
-        values.push(("initramfs bytes", kernel.initrd.to_string()));
+        add("kernel", kernel.release.clone());
+        add("kernel sha256", kernel.kernel_sha256.clone());
+        add("kernel image bytes", kernel.size.to_string());
+        add("initramfs bytes", kernel.initrd.to_string());
+        add("initramfs sha256", kernel.initrd_sha256.clone());
+        if let Some(config) = &kernel.config_sha256 {
+            add("baked config sha256", config.clone());
+        }
     }
     if let Some(root) = &report.root {
-        values.push(("root hash", root.hash.to_string()));
-        values.push(("root bytes", root.size.to_string()));
+        add("root hash", root.hash.to_string());
+        add("root bytes", root.size.to_string());
     }
+    values.extend(fields);
     values
+}
+
+/// The other fields of a manifest, named as in its JSON: `manifest.node.role`.
+fn manifest_fields(manifest: &Manifest) -> Vec<(String, String)> {
+    let mut fields = Vec::new();
+    if let Ok(value) = serde_json::to_value(manifest) {
+        add_fields("manifest", &value, &mut fields);
+    }
+    fields.retain(|(name, _)| !NAMED_FIELDS.contains(&name.as_str()));
+    fields
+}
+
+fn add_fields(name: &str, value: &serde_json::Value, fields: &mut Vec<(String, String)>) {
+    match value {
+        serde_json::Value::Object(inner) => {
+            for (key, value) in inner {
+                add_fields(&format!("{name}.{key}"), value, fields);
+            }
+        }
+        serde_json::Value::String(text) => fields.push((name.to_owned(), text.clone())),
+        other => fields.push((name.to_owned(), other.to_string())),
+    }
 }
 
 /// The words of the command line, but the root hash, which is a value of its own.
 fn words(report: &Report) -> BTreeSet<String> {
+    listed_words(report).map(str::to_owned).collect()
+}
+
+/// The same as one text, in their order.
+fn ordered(report: &Report) -> String {
+    listed_words(report).collect::<Vec<_>>().join(" ")
+}
+
+fn listed_words(report: &Report) -> impl Iterator<Item = &str> {
     let kernels = report.kernels.iter().take(1);
     kernels
         .flat_map(|kernel| kernel.cmdline.split_whitespace())
         .filter(|word| !word.starts_with("roothash="))
-        .map(str::to_owned)
-        .collect()
 }
 
 fn modules(report: &Report) -> BTreeSet<String> {
@@ -280,6 +342,91 @@ mod tests {
             packages: Some(packages.iter().map(component).collect()),
             ..Report::default()
         }
+    }
+
+    fn manifest(etcd: &str) -> Manifest {
+        let manifest = serde_json::json!({
+            "contract": image::manifest::CONTRACT,
+            "image": {"name": "a", "version": "1"},
+            "architecture": "x86-64",
+            "kernel": "6.12",
+            "epoch": 1,
+            "sizes": image::layout::Sizes::default(),
+            "kubernetes": {"version": "v1.36.3", "kubeletSha256": "", "images": {"etcd": etcd}},
+            "platforms": [],
+            "node": image::node::NodeSettings::default(),
+        });
+        serde_json::from_value(manifest).unwrap()
+    }
+
+    fn of_control_plane(kernel: &mut KernelReport) {
+        let manifest = kernel.manifest.as_mut().unwrap();
+        manifest.node.role = image::node::Role::ControlPlane;
+    }
+
+    fn of_later_lock(kernel: &mut KernelReport) {
+        kernel.manifest.as_mut().unwrap().epoch = 2;
+    }
+
+    #[test]
+    fn parts_of_equal_size_with_other_content_differ_by_name() {
+        let with = |change: fn(&mut KernelReport)| {
+            let mut report = report("roothash=1 a b a", &[]);
+            let kernel = &mut report.kernels[0];
+            kernel.kernel_sha256 = "1".to_owned();
+            kernel.initrd_sha256 = "2".to_owned();
+            kernel.config_sha256 = Some("3".to_owned());
+            kernel.manifest = Some(manifest("etcd:3.6.8-0"));
+            change(kernel);
+            report
+        };
+        let old = with(|_| {});
+        assert!(reports(&old, &old).is_empty());
+        for (new, name) in [
+            (
+                with(|kernel| kernel.kernel_sha256 = "x".to_owned()),
+                "kernel sha256",
+            ),
+            (
+                with(|kernel| kernel.initrd_sha256 = "x".to_owned()),
+                "initramfs sha256",
+            ),
+            (
+                with(|kernel| kernel.config_sha256 = None),
+                "baked config sha256",
+            ),
+            (
+                with(|kernel| kernel.cmdline = "roothash=2 b a a".to_owned()),
+                "order of the command line",
+            ),
+            (with(of_control_plane), "manifest.node.role"),
+            (with(of_later_lock), "manifest.epoch"),
+        ] {
+            let found = reports(&old, &new);
+            let names: Vec<&str> = found
+                .values
+                .iter()
+                .map(|value| value.name.as_str())
+                .collect();
+            assert_eq!(names, [name]);
+            assert!(!found.is_empty());
+        }
+    }
+
+    #[test]
+    fn roots_with_equal_files_and_other_hashes_are_noted() {
+        let mut found = Comparison {
+            files: Some(Vec::new()),
+            ..Comparison::default()
+        };
+        let note = "extended attributes, which are not compared";
+        assert!(!found.to_string().contains(note), "{found}");
+        found.values.push(Value {
+            name: "root hash".to_owned(),
+            from: Some("1".to_owned()),
+            to: Some("2".to_owned()),
+        });
+        assert!(found.to_string().contains(note), "{found}");
     }
 
     #[test]
@@ -353,18 +500,7 @@ mod tests {
     fn another_minor_of_etcd_is_noted_in_both_directions() {
         let with = |etcd: &str| {
             let mut report = report("", &[]);
-            let manifest = serde_json::json!({
-                "contract": image::manifest::CONTRACT,
-                "image": {"name": "a", "version": "1"},
-                "architecture": "x86-64",
-                "kernel": "6.12",
-                "epoch": 1,
-                "sizes": image::layout::Sizes::default(),
-                "kubernetes": {"version": "v1.36.3", "kubeletSha256": "", "images": {"etcd": etcd}},
-                "platforms": [],
-                "node": image::node::NodeSettings::default(),
-            });
-            report.kernels[0].manifest = Some(serde_json::from_value(manifest).unwrap());
+            report.kernels[0].manifest = Some(manifest(etcd));
             report
         };
         let (old, new) = (

@@ -12,6 +12,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use data_encoding::HEXLOWER;
 use image::cmdline::Cmdline;
 use image::layout::{LABEL_ESP, LABEL_ROOT_A, LABEL_VERITY_A};
 use image::manifest::Manifest;
@@ -110,8 +111,12 @@ pub struct KernelReport {
     /// The root hash in the command line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub roothash: Option<RootHash>,
+    /// SHA-256 of the kernel itself (section `.linux`), hexadecimal.
+    pub kernel_sha256: String,
     /// Bytes of the initramfs, compressed.
     pub initrd: usize,
+    /// SHA-256 of the initramfs, compressed (section `.initrd`), hexadecimal.
+    pub initrd_sha256: String,
     /// Names of the modules in the initramfs.
     pub modules: Vec<String>,
     /// The image's manifest, with image, Kubernetes release and kubelet.
@@ -119,6 +124,9 @@ pub struct KernelReport {
     pub manifest: Option<Manifest>,
     /// Whether it contains a config.
     pub base_config: bool,
+    /// SHA-256 of that config, hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_sha256: Option<String>,
 }
 
 /// Reads an image: a raw or qcow2 disk, a UKI, or an output folder of this tool.
@@ -345,6 +353,8 @@ fn kernel(path: &str, bytes: &[u8]) -> Result<KernelReport> {
             .map(|value| value.trim_matches(['"', '\'']).to_owned())
     };
     let cmdline = section(".cmdline")?;
+    let sha256 = |bytes: &[u8]| HEXLOWER.encode(&Sha256::digest(bytes));
+    let linux = uki::section(bytes, ".linux")?.unwrap_or_default();
     let initrd = uki::section(bytes, ".initrd")?.unwrap_or_default();
     let mut out = KernelReport {
         path: path.to_owned(),
@@ -355,7 +365,9 @@ fn kernel(path: &str, bytes: &[u8]) -> Result<KernelReport> {
         release: section(".uname")?,
         roothash: Cmdline::parse(&cmdline).ok().and_then(|line| line.roothash),
         cmdline,
+        kernel_sha256: sha256(linux),
         initrd: initrd.len(),
+        initrd_sha256: sha256(initrd),
         ..KernelReport::default()
     };
     let mut archive = Vec::new();
@@ -372,6 +384,7 @@ fn kernel(path: &str, bytes: &[u8]) -> Result<KernelReport> {
             out.manifest = Some(Manifest::parse(text).map_err(anyhow::Error::msg)?);
         } else if INITRD_CONFIG.strip_prefix('/') == Some(entry.name) {
             out.base_config = true;
+            out.config_sha256 = Some(sha256(entry.content));
         } else if entry.name.ends_with(INITRD_MODULES_INDEX) {
             let index: ModuleIndex =
                 serde_json::from_slice(entry.content).context("reading the index of modules")?;

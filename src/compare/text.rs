@@ -36,6 +36,13 @@ impl Display for Comparison {
                 writeln!(f, "  {change}")?;
             }
         }
+        let has_other_root = self.values.iter().any(|value| value.name == "root hash");
+        if has_other_root && self.files.as_ref().is_some_and(Vec::is_empty) {
+            writeln!(
+                f,
+                "note: the roots have equal files, but for their extended attributes, which are not compared"
+            )?;
+        }
         for note in &self.notes {
             writeln!(f, "note: {note}")?;
         }

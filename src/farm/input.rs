@@ -14,6 +14,22 @@ use crate::recipe::{self, Choice, Recipe};
 /// What a ConfigMap holds at most, bytes: the API server's own limit (`MaxSecretSize`).
 pub(super) const LARGEST: usize = 1 << 20;
 
+/// The keys of a recipe whose texts are paths of this host.
+const HOST_PATHS: [&str; 10] = [
+    "ca",
+    "certificates",
+    "config",
+    "extends",
+    "file",
+    "inputs",
+    "keys",
+    "layout",
+    "source",
+    "trees",
+];
+/// Tables of a recipe whose keys are the user's or the kernel's.
+const FREE_KEYS: [&str; 5] = ["variables", "sysctl", "options", "environment", "versions"];
+
 /// A recipe with all that it names on this host.
 #[derive(Clone, Debug)]
 pub struct Input {
@@ -39,7 +55,8 @@ impl Input {
     /// that one of its words names.
     ///
     /// # Errors
-    /// The recipe's mistakes; a lock that is missing or out of date; a file that is larger than a ConfigMap.
+    /// The recipe's mistakes; a lock that is missing or out of date; a file that is larger than a ConfigMap; an absolute path; a folder
+    /// with a link or an empty folder in it.
     pub fn read(path: &Path) -> Result<Self> {
         let mut collected = BTreeMap::new();
         let mut outputs = Vec::new();
@@ -106,7 +123,8 @@ fn add(files: &mut Files, path: &Path) -> Result<()> {
         .with_context(about)?
         .permissions()
         .mode();
-    let executable = mode & 0o111 != 0;
+    // The owner's bit alone, as a recipe reads it.
+    let executable = mode & 0o100 != 0;
     files.insert(
         path,
         InputFile {
@@ -125,9 +143,14 @@ fn add_named(files: &mut Files, recipe: &Path) -> Result<()> {
         toml::from_str(&text).with_context(|| format!("reading {}", recipe.display()))?;
     let folder = recipe.parent().unwrap_or(Path::new(""));
     let mut words = Vec::new();
-    texts(&value, &mut words);
-    for word in words {
+    texts("", &value, &mut words);
+    for (key, word) in words {
         let path = Path::new(word);
+        ensure!(
+            path.is_relative() || !HOST_PATHS.contains(&key),
+            "{}: `{key}` is the absolute path {word:?}, which the Job does not have; name it relative to the recipe",
+            recipe.display()
+        );
         let is_plain = path.components().all(|part| {
             matches!(
                 part,
@@ -141,26 +164,56 @@ fn add_named(files: &mut Files, recipe: &Path) -> Result<()> {
         if path.is_file() {
             add(files, &path)?;
         } else if path.is_dir() && path != folder {
-            for item in tree::walk(&path)? {
-                ensure!(
-                    !item.meta.is_symlink(),
-                    "{} is a link, which a ConfigMap does not hold",
-                    item.path.display()
-                );
-                if item.meta.is_file() {
-                    add(files, &item.path)?;
-                }
-            }
+            add_folder(files, &path)?;
         }
     }
     Ok(())
 }
 
-fn texts<'a>(value: &'a toml::Value, found: &mut Vec<&'a str>) {
+/// Adds the files of a folder, which has nothing that would be lost: a ConfigMap holds files alone.
+fn add_folder(files: &mut Files, folder: &Path) -> Result<()> {
+    let mut items = tree::walk(folder)?.into_iter().peekable();
+    let empty = |folder: &Path| {
+        format!(
+            "{} is an empty folder, which a ConfigMap does not hold",
+            folder.display()
+        )
+    };
+    ensure!(items.peek().is_some(), empty(folder));
+    while let Some(item) = items.next() {
+        let kind = item.meta.file_type();
+        if kind.is_dir() {
+            // In the sorted list a folder's content follows the folder.
+            let next = items.peek();
+            let has_content = next.is_some_and(|next| next.path.starts_with(&item.path));
+            ensure!(has_content, empty(&item.path));
+            continue;
+        }
+        let noun = match kind.is_symlink() {
+            true => "a link",
+            false => "not a file",
+        };
+        ensure!(
+            kind.is_file(),
+            "{} is {noun}, which a ConfigMap does not hold",
+            item.path.display()
+        );
+        add(files, &item.path)?;
+    }
+    Ok(())
+}
+
+/// The texts of a recipe, each with the key of its table or list.
+fn texts<'a>(key: &'a str, value: &'a toml::Value, found: &mut Vec<(&'a str, &'a str)>) {
     match value {
-        toml::Value::String(text) => found.push(text),
-        toml::Value::Array(items) => items.iter().for_each(|item| texts(item, found)),
-        toml::Value::Table(table) => table.values().for_each(|item| texts(item, found)),
+        toml::Value::String(text) => found.push((key, text)),
+        toml::Value::Array(items) => items.iter().for_each(|item| texts(key, item, found)),
+        toml::Value::Table(table) => {
+            for (name, item) in table {
+                let key = if FREE_KEYS.contains(&key) { key } else { name };
+                texts(key, item, found);
+            }
+        }
         _ => {}
     }
 }
@@ -264,6 +317,55 @@ mod tests {
         std::os::unix::fs::symlink("x", top.join("recipes/tree/etc/y")).unwrap();
         let error = add_named(&mut Files::new(), &recipe).unwrap_err();
         assert!(error.to_string().contains("is a link"), "{error}");
+    }
+
+    #[test]
+    fn what_would_be_lost_on_the_way_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let top = fs::canonicalize(place.path()).unwrap();
+        let recipe = top.join("a.toml");
+        let read = |text: &str| {
+            fs::write(&recipe, text).unwrap();
+            let mut files = Files::new();
+            add_named(&mut files, &recipe).map(|()| files)
+        };
+        let refused = |text: &str| format!("{:#}", read(text).unwrap_err());
+        let trees = "[overlay]\ntrees = ['tree']\n";
+        fs::create_dir(top.join("tree")).unwrap();
+        let error = refused(trees);
+        assert!(error.contains("tree is an empty folder"), "{error}");
+        fs::create_dir_all(top.join("tree/etc")).unwrap();
+        fs::write(top.join("tree/etc/x"), "x").unwrap();
+        // Only its group may execute it, which a recipe does not take over.
+        let mode = fs::Permissions::from_mode(0o654);
+        fs::set_permissions(top.join("tree/etc/x"), mode).unwrap();
+        let files = read(trees).unwrap();
+        assert!(files.values().all(|file| !file.executable), "{files:?}");
+        fs::create_dir(top.join("tree/etc/empty")).unwrap();
+        let error = refused(trees);
+        assert!(
+            error.contains("tree/etc/empty is an empty folder"),
+            "{error}"
+        );
+        fs::remove_dir(top.join("tree/etc/empty")).unwrap();
+
+        let of_host = top.join("tree/etc/x").display().to_string();
+        for (key, text) in [
+            (
+                "source",
+                format!("[files.'/etc/x']\nsource = '{of_host}'\n"),
+            ),
+            ("trees", "[overlay]\ntrees = ['/srv/tree']\n".to_owned()),
+            ("inputs", format!("[[build.run]]\ninputs = ['{of_host}']\n")),
+        ] {
+            let error = refused(&text);
+            let expected = format!("a.toml: `{key}` is the absolute path");
+            assert!(error.contains(&expected), "{error}");
+        }
+        // Paths of the image.
+        let image = "[files.'/etc/x']\nlink = '/dev/null'\n[users.a]\nhome = '/srv'\n\
+                     [variables]\nsource = '/etc/x'\n[[overlay.archives]]\nfile = 'a.toml'\nto = '/opt'\n";
+        assert_eq!(read(image).unwrap().len(), 1);
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod verified;
 
 use std::env;
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -175,7 +175,7 @@ impl Cache {
             fs::create_dir_all(&path)
                 .with_context(|| format!("making the cache folder {}", path.display()))?;
         }
-        let in_use = File::create(root.join(IN_USE)).context("opening the cache's lock")?;
+        let in_use = lock_file(&root.join(IN_USE), true).context("opening the cache's lock")?;
         in_use.lock_shared().context("locking the cache")?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")
             .map_or_else(|_| "unknown".into(), |id| id.trim().to_owned());
@@ -190,7 +190,7 @@ impl Cache {
             _in_use: in_use,
             root,
         };
-        cache.sweep()?;
+        cache.sweep(remove)?;
         Ok(cache)
     }
 
@@ -463,34 +463,45 @@ impl Cache {
         }
     }
 
-    /// Removes the remains of dead builds from `tmp/`: entries whose lock is free.
-    fn sweep(&self) -> Result<()> {
+    /// Removes the remains of dead builds from `tmp/`: entries whose lock is free. Best effort: a rootless build that was killed
+    /// leaves folders of subordinate ids, which only a program in a user namespace can remove, and nothing here depends on them.
+    fn sweep(&self, remove: impl Fn(&Path) -> Result<()>) -> Result<()> {
         for entry in fs::read_dir(self.root.join("tmp"))? {
             let entry = entry?;
-            let Some(id) = entry.file_name().to_str().map(str::to_owned) else {
-                continue;
-            };
-            let path = self.root.join("locks").join(&id);
-            // A scratch folder exists shortly before its lock; such a young folder is not dead.
-            let young = entry
-                .metadata()
-                .and_then(|meta| meta.modified())
-                .is_ok_and(|at| {
-                    SystemTime::now()
-                        .duration_since(at)
-                        .is_ok_and(|age| age < Duration::from_secs(2))
-                });
-            if young && !path.exists() {
-                continue;
+            if let Err(error) = self.sweep_entry(&entry, &remove) {
+                let path = entry.path();
+                tracing::debug!("the remains {} stay: {error:#}", path.display());
             }
-            let held = File::create(&path)?;
-            if held.try_lock().is_ok()
-                && fs::metadata(&path)
-                    .is_ok_and(|now| held.metadata().is_ok_and(|ours| ours.ino() == now.ino()))
-            {
-                remove(&entry.path())?;
-                fs::remove_file(&path)?;
-            }
+        }
+        Ok(())
+    }
+
+    /// Removes an entry of `tmp/` if its lock is free. The lock file stays with an entry that cannot be removed.
+    fn sweep_entry(
+        &self,
+        entry: &fs::DirEntry,
+        remove: impl Fn(&Path) -> Result<()>,
+    ) -> Result<()> {
+        let path = self.root.join("locks").join(entry.file_name());
+        // A scratch folder exists shortly before its lock; such a young folder is not dead.
+        let young = entry
+            .metadata()
+            .and_then(|meta| meta.modified())
+            .is_ok_and(|at| {
+                SystemTime::now()
+                    .duration_since(at)
+                    .is_ok_and(|age| age < Duration::from_secs(2))
+            });
+        if young && !path.exists() {
+            return Ok(());
+        }
+        let held = File::create(&path)?;
+        if held.try_lock().is_ok()
+            && fs::metadata(&path)
+                .is_ok_and(|now| held.metadata().is_ok_and(|ours| ours.ino() == now.ino()))
+        {
+            remove(&entry.path())?;
+            fs::remove_file(&path)?;
         }
         Ok(())
     }
@@ -568,6 +579,24 @@ impl Cache {
             temporary.persist(&memo)?;
         }
         Ok(made)
+    }
+}
+
+/// Opens a lock file, for a shared and for an exclusive lock, and creates it with `create`. NFS makes `flock` a lock of a byte range:
+/// a shared one needs a file that is open for reading, an exclusive one a file that is open for writing. Another user's file that
+/// can only be read is opened for reading, which is enough for a shared lock.
+fn lock_file(path: &Path, create: bool) -> io::Result<File> {
+    let mut options = File::options();
+    options
+        .read(true)
+        .write(true)
+        .truncate(false)
+        .create(create);
+    match options.open(path) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            File::open(path).map_err(|_| error)
+        }
+        opened => opened,
     }
 }
 

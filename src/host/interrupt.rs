@@ -76,6 +76,18 @@ impl Interrupt {
         }
     }
 
+    /// Begins the renames that give an unfinished folder its other name, which must finish: from now on an interrupt does not remove
+    /// the folder. None if an interrupt was requested: the folder is removed, or is about to be.
+    #[must_use]
+    pub fn finish(&self, path: &Path) -> Option<Guard> {
+        // Before the look at the requests: who requests an interrupt looks for guards afterwards, so one of both sees the other.
+        let guard = self.guard();
+        if self.requested() {
+            return None;
+        }
+        self.list(|paths| paths.remove(path)).then_some(guard)
+    }
+
     /// Removes what the abandoned work leaves unfinished; called before an interrupted program ends.
     pub fn clean(&self) {
         let mut paths = BTreeSet::new();
@@ -173,5 +185,34 @@ mod tests {
             .map(|entry| entry.unwrap().file_name())
             .collect();
         assert_eq!(left, ["out"]);
+    }
+
+    #[test]
+    fn a_folder_that_is_being_renamed_is_not_removed() {
+        let place = tempfile::tempdir().unwrap();
+        let interrupt = Interrupt::default();
+        let make = |name: &str| {
+            let path = place.path().join(name);
+            fs::create_dir(&path).unwrap();
+            interrupt.unfinished(&path)
+        };
+        let finishing = make("finishing");
+        let guard = interrupt.finish(finishing.path()).unwrap();
+        assert!(interrupt.guarded());
+        // As after a second signal, which does not wait for guards.
+        interrupt.clean();
+        assert!(finishing.path().exists());
+        drop(guard);
+        assert!(!interrupt.guarded());
+        let path = finishing.path().to_owned();
+        drop(finishing);
+        assert!(!path.exists(), "its renames failed");
+        let cleaned = make("cleaned");
+        interrupt.clean();
+        assert!(interrupt.finish(cleaned.path()).is_none());
+        let late = make("late");
+        interrupt.request();
+        assert!(interrupt.finish(late.path()).is_none());
+        assert!(!interrupt.guarded());
     }
 }

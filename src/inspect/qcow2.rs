@@ -14,6 +14,8 @@ pub const MAGIC: [u8; 4] = *b"QFI\xfb";
 const OFFSET: u64 = 0x00ff_ffff_ffff_fe00;
 const COMPRESSED: u64 = 1 << 62;
 const ZERO: u64 = 1;
+/// Size limit of the first table, bytes: that of QEMU.
+const TABLE: u64 = 32 << 20;
 
 /// A qcow2 disk, read through its tables.
 #[derive(Debug)]
@@ -48,12 +50,13 @@ impl Disk {
             (9..=21).contains(&bits),
             "a qcow2 disk with clusters of 2^{bits} bytes"
         );
-        let mut table = vec![0; usize::try_from(long(36))? * 8];
+        let length = u64::from(long(36)) * 8;
+        // Before it takes memory.
         ensure!(
-            table.len() <= 32 << 20,
-            "a qcow2 disk with a table of {} bytes",
-            table.len()
+            length <= TABLE,
+            "a qcow2 disk with a table of {length} bytes"
         );
+        let mut table = vec![0; usize::try_from(length)?];
         file.read_exact_at(&mut table, quad(40))
             .context("reading the qcow2 table")?;
         Ok(Self {
@@ -135,5 +138,24 @@ impl Write for Disk {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_is_too_large_takes_no_memory() {
+        let mut header = [0; 72];
+        header[..4].copy_from_slice(&MAGIC);
+        header[7] = 3;
+        header[23] = 16;
+        // 32 GiB, which a host may have no memory for.
+        header[36..40].copy_from_slice(&u32::MAX.to_be_bytes());
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&header).unwrap();
+        let error = Disk::open(file).unwrap_err().to_string();
+        assert_eq!(error, "a qcow2 disk with a table of 34359738360 bytes");
     }
 }

@@ -12,6 +12,7 @@ use super::dropped;
 use super::options::{COPYRIGHT, DOCS, Options, Purpose};
 use super::package::Unpacked;
 use super::report::Dropped;
+use super::target::{real_folder, real_name};
 use crate::host::cache::remove;
 
 /// Removed files and folders, by path; a `*` at the end matches any rest of the last part.
@@ -115,10 +116,9 @@ pub(super) fn in_docs(path: &str) -> Option<&str> {
 ///
 /// It reads the folders instead of the packages' lists of paths: a path of a list may lead through a link out of the tree.
 pub(super) fn only_copyright(root: &Path) -> Result<()> {
-    let docs = root.join(DOCS);
-    if !docs.is_dir() {
+    let Some(docs) = real_folder(root, DOCS.as_ref())? else {
         return Ok(());
-    }
+    };
     let mut links = Vec::new();
     for entry in fs::read_dir(&docs)? {
         let path = entry?.path();
@@ -162,25 +162,30 @@ fn asked(options: &Options, language: &str) -> bool {
     })
 }
 
-/// Cleans a configured tree; gives the packages that were removed.
+/// Cleans a configured tree; gives the packages that were removed. Links above what is removed are followed in the tree: a script may
+/// have made one that leads to the host's files.
 pub(super) fn clean(root: &Path, packages: &[Unpacked], options: &Options) -> Result<Vec<Dropped>> {
     for pattern in GONE {
         take(root, pattern)?;
     }
     for folder in EMPTIED {
-        empty(&root.join(folder))?;
+        if let Some(folder) = real_name(root, folder.as_ref())? {
+            empty(&folder)?;
+        }
     }
-    logs(&root.join("var/log"))?;
+    if let Some(folder) = real_folder(root, "var/log".as_ref())? {
+        logs(&folder)?;
+    }
     keep_list(root)?;
     let mut dropped = Vec::new();
     if !options.package_manager {
         dropped = dropped::drop_packages(root, packages, options)?;
         for folder in ENABLED {
-            without_dangling(root, &root.join(folder))?;
+            without_dangling(root, folder.as_ref())?;
         }
     }
     for name in REMAINS {
-        remove(&root.join(FOLDER).join(name))?;
+        take(root, &format!("{FOLDER}/{name}"))?;
     }
     let machine_id = root.join("etc/machine-id");
     remove(&machine_id)?;
@@ -193,13 +198,15 @@ pub(super) fn clean(root: &Path, packages: &[Unpacked], options: &Options) -> Re
 
 fn take(root: &Path, pattern: &str) -> Result<()> {
     let Some(pattern) = pattern.strip_suffix('*') else {
-        return remove(&root.join(pattern));
+        return match real_name(root, pattern.as_ref())? {
+            Some(path) => remove(&path),
+            None => Ok(()),
+        };
     };
     let (folder, prefix) = pattern
         .rsplit_once('/')
         .context("a pattern without a folder")?;
-    let folder = root.join(folder);
-    if folder.is_dir() {
+    if let Some(folder) = real_folder(root, folder.as_ref())? {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             if entry
@@ -226,9 +233,6 @@ fn empty(folder: &Path) -> Result<()> {
 /// Removes logs and keeps their folders: services expect these with the owner from their package. The records of logins
 /// stay too, since login and sshd write them only if they exist; without a content that a script has left.
 fn logs(folder: &Path) -> Result<()> {
-    if !folder.is_dir() {
-        return Ok(());
-    }
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
@@ -254,28 +258,28 @@ fn keep_list(root: &Path) -> Result<()> {
     Ok(fs::set_permissions(&path, Permissions::from_mode(0o644))?)
 }
 
-/// Removes links that enable units of removed packages, and folders that become empty.
-fn without_dangling(root: &Path, folder: &Path) -> Result<()> {
-    if !folder.is_dir() {
+/// Removes from a folder of the tree the links that enable units of removed packages, and folders that become empty.
+fn without_dangling(root: &Path, inside: &Path) -> Result<()> {
+    let Some(folder) = real_folder(root, inside)? else {
         return Ok(());
-    }
+    };
     for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
+        let entry = entry?;
+        let path = entry.path();
         let meta = fs::symlink_metadata(&path)?;
         if meta.is_dir() {
-            without_dangling(root, &path)?;
+            without_dangling(root, &inside.join(entry.file_name()))?;
             if fs::read_dir(&path)?.next().is_none() {
                 fs::remove_dir(&path)?;
             }
         } else if meta.is_symlink() {
             let target = fs::read_link(&path)?;
-            let found = match target.strip_prefix("/") {
-                // The target of a mask, or a file that a node creates at run time.
-                Ok(absolute) if absolute.starts_with("dev") || absolute.starts_with("run") => true,
-                Ok(absolute) => fs::symlink_metadata(root.join(absolute)).is_ok(),
-                Err(_) => fs::symlink_metadata(folder.join(&target)).is_ok(),
-            };
-            if !found {
+            // The target of a mask, or a file that a node creates at run time.
+            if target.starts_with("/dev") || target.starts_with("/run") {
+                continue;
+            }
+            let target = real_name(root, &inside.join(target))?;
+            if !target.is_some_and(|target| fs::symlink_metadata(target).is_ok()) {
                 remove(&path)?;
             }
         }
@@ -312,10 +316,84 @@ mod tests {
         );
         link("/usr/lib/systemd/system/kept.timer", "kept-alias.timer");
         link("/dev/null", "masked.service");
-        without_dangling(root, &root.join("etc/systemd/system")).unwrap();
+        without_dangling(root, Path::new("etc/systemd/system")).unwrap();
         assert!(!wants.exists());
         for kept in ["kept-alias.timer", "masked.service"] {
             assert!(fs::symlink_metadata(root.join("etc/systemd/system").join(kept)).is_ok());
+        }
+    }
+
+    /// A tree whose folders are links to a folder of the host, and the files there that have to stay.
+    fn linked(root: &Path, host: &Path) -> Vec<std::path::PathBuf> {
+        let mut files = Vec::new();
+        for (folder, names) in [
+            ("var/log", ["syslog", "wtmp"]),
+            ("var/tmp", ["file", "other"]),
+            ("var/lib/apt", ["lists/file", "lists/other"]),
+            ("var/lib/systemd", ["random-seed", "credential.secret"]),
+            ("etc/ssh", ["ssh_host_rsa_key", "ssh_host_ecdsa_key"]),
+            ("etc/systemd", ["system/gone.service", "user/gone.service"]),
+            ("usr/share/doc", ["bash/README", "README"]),
+        ] {
+            let target = host.join(folder);
+            for file in names.map(|name| target.join(name)) {
+                fs::create_dir_all(file.parent().unwrap()).unwrap();
+                match folder == "etc/systemd" {
+                    true => std::os::unix::fs::symlink("/gone", &file).unwrap(),
+                    false => fs::write(&file, "host").unwrap(),
+                }
+                files.push(file);
+            }
+            let link = root.join(folder);
+            fs::create_dir_all(link.parent().unwrap()).unwrap();
+            std::os::unix::fs::symlink(target, link).unwrap();
+        }
+        files
+    }
+
+    #[test]
+    fn links_to_the_host_are_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let [root, host] = ["root", "host"].map(|name| place.path().join(name));
+        let files = linked(&root, &host);
+        fs::create_dir_all(root.join(FOLDER)).unwrap();
+        fs::write(root.join(FOLDER).join("status"), "").unwrap();
+        let options = Options {
+            package_manager: true,
+            ..Options::default()
+        };
+        clean(&root, &[], &options).unwrap();
+        for folder in ENABLED {
+            without_dangling(&root, folder.as_ref()).unwrap();
+        }
+        only_copyright(&root).unwrap();
+        for file in files {
+            let meta = fs::symlink_metadata(&file);
+            let meta = meta.unwrap_or_else(|_| panic!("{} is gone", file.display()));
+            assert!(meta.len() > 0, "{}", file.display());
+        }
+    }
+
+    #[test]
+    fn links_in_the_tree_are_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for path in ["data/log", "data/ssh", "var", "etc", FOLDER] {
+            fs::create_dir_all(root.join(path)).unwrap();
+        }
+        for path in ["data/log/syslog", "data/ssh/ssh_host_rsa_key"] {
+            fs::write(root.join(path), "x").unwrap();
+        }
+        fs::write(root.join(FOLDER).join("status"), "").unwrap();
+        std::os::unix::fs::symlink("/data/log", root.join("var/log")).unwrap();
+        std::os::unix::fs::symlink("../data/ssh", root.join("etc/ssh")).unwrap();
+        let options = Options {
+            package_manager: true,
+            ..Options::default()
+        };
+        clean(root, &[], &options).unwrap();
+        for path in ["data/log", "data/ssh"] {
+            assert_eq!(fs::read_dir(root.join(path)).unwrap().count(), 0, "{path}");
         }
     }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use image::paths::{FACTORY, VAR_LINKS};
 
+use super::target::{real, real_folder};
 use crate::host::cache::remove;
 use crate::layer::SET_ID;
 use crate::layer::merge::quoted;
@@ -36,13 +37,16 @@ pub(super) fn apply(root: &Path) -> Result<()> {
         fs::create_dir_all(root.join(place))?;
     }
     seed(root)?;
-    leave_links_alone(&root.join(TMPFILES))?;
+    leave_links_alone(root)?;
     etc(root)
 }
 
 /// Turns the packages' `tmpfiles.d` lines for a folder that is a link into `/var` here into comments: systemd-tmpfiles
 /// reports at every boot that it finds no folder there.
-fn leave_links_alone(folder: &Path) -> Result<()> {
+fn leave_links_alone(root: &Path) -> Result<()> {
+    let Some(folder) = real_folder(root, TMPFILES.as_ref())? else {
+        return Ok(());
+    };
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if fs::symlink_metadata(&path)?.is_file() {
@@ -97,7 +101,7 @@ fn move_folder(from: &Path, to: &Path) -> Result<()> {
 fn seed(root: &Path) -> Result<()> {
     let mut lines =
         "# What packages and the build have put into /var. Made by the build.\n".to_owned();
-    let known = known(&root.join(TMPFILES))?;
+    let known = known(root)?;
     seed_folder(root, Path::new("var"), &known, &mut lines)?;
     let var = root.join("var");
     remove(&var)?;
@@ -110,14 +114,19 @@ fn seed(root: &Path) -> Result<()> {
     fs::write(list, lines).context("writing the seed of /var")
 }
 
-/// Paths that the packages' lines create.
-fn known(folder: &Path) -> Result<BTreeSet<String>> {
+/// Paths that the packages' lines create. Links are followed in the tree; one that leads to nothing there has no lines on a node either.
+fn known(root: &Path) -> Result<BTreeSet<String>> {
     let mut paths = BTreeSet::new();
-    if !folder.is_dir() {
+    let Some(folder) = real_folder(root, TMPFILES.as_ref())? else {
         return Ok(paths);
-    }
+    };
     for entry in fs::read_dir(folder)? {
-        let text = fs::read_to_string(entry?.path())?;
+        let inside = Path::new(TMPFILES).join(entry?.file_name());
+        let Some(file) = real(root, &inside)?.filter(|file| file.is_file()) else {
+            continue;
+        };
+        let text =
+            fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
         for line in text.lines() {
             let mut words = line.split_whitespace();
             if let (Some(kind), Some(path)) = (words.next(), words.next())
@@ -203,6 +212,34 @@ fn etc(root: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn links_of_tmpfiles_are_read_in_the_tree() {
+        let place = tempfile::tempdir().unwrap();
+        let outside = place.path().join("outside.conf");
+        fs::write(&outside, "d /var/lib/outside\n").unwrap();
+        let root = place.path().join("root");
+        let folder = root.join(TMPFILES);
+        fs::create_dir_all(&folder).unwrap();
+        fs::create_dir_all(root.join("usr/share/app")).unwrap();
+        fs::write(root.join("usr/share/app/a.conf"), "d /var/lib/inside/\n").unwrap();
+        for (name, target) in [
+            ("inside.conf", "/usr/share/app/a.conf"),
+            ("outside.conf", outside.to_str().unwrap()),
+            ("upwards.conf", "../../../../outside.conf"),
+            ("gone.conf", "/usr/share/app/gone.conf"),
+            ("masked.conf", "/dev/null"),
+        ] {
+            symlink(target, folder.join(name)).unwrap();
+        }
+        let found = known(&root).unwrap();
+        assert_eq!(found, BTreeSet::from(["/var/lib/inside".to_owned()]));
+        // Neither is the host's folder, if all of them is a link.
+        fs::remove_dir_all(&folder).unwrap();
+        symlink(place.path(), &folder).unwrap();
+        assert_eq!(known(&root).unwrap(), BTreeSet::new());
+        leave_links_alone(&root).unwrap();
+    }
 
     #[test]
     fn var_becomes_a_seed_and_the_top_level_links_lead_into_it() {

@@ -1,10 +1,12 @@
 //! The tree that packages are unpacked into. No path of a package leads out of it.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
@@ -22,6 +24,8 @@ pub(super) const MERGED: &[(&str, &str)] = &[
     ("lib", "usr/lib"),
     ("lib64", "usr/lib64"),
 ];
+/// How many symbolic links a path may lead through, as on Linux.
+const LINKS: usize = 40;
 /// Mount points of every tree.
 const PLACES: &[(&str, u32)] = &[
     ("proc", 0o555),
@@ -161,6 +165,62 @@ fn make(path: &Path, mode: u32) -> Result<()> {
     Ok(fs::set_permissions(path, Permissions::from_mode(mode))?)
 }
 
+/// The path on the host of a file or folder of a tree, without links: they are followed as if the tree were the root, since a script
+/// may have made one that leads to the host's files. None if nothing is there.
+pub(super) fn real(root: &Path, path: &Path) -> Result<Option<PathBuf>> {
+    let reversed = |path: &Path| -> Vec<OsString> {
+        let parts = path.components().rev();
+        parts.map(|part| part.as_os_str().to_owned()).collect()
+    };
+    let mut inside = PathBuf::new();
+    let mut rest = reversed(path);
+    let mut links = 0;
+    while let Some(part) = rest.pop() {
+        match part.as_encoded_bytes() {
+            b"/" => inside.clear(),
+            b"." => {}
+            b".." => {
+                inside.pop();
+            }
+            _ => {
+                let next = inside.join(&part);
+                let full = root.join(&next);
+                match fs::symlink_metadata(&full) {
+                    Ok(meta) if meta.is_symlink() => {
+                        links += 1;
+                        if links > LINKS {
+                            return Ok(None);
+                        }
+                        rest.extend(reversed(&fs::read_link(&full)?));
+                    }
+                    Ok(_) => inside = next,
+                    Err(error) => match error.kind() {
+                        ErrorKind::NotFound | ErrorKind::NotADirectory => return Ok(None),
+                        _ => {
+                            return Err(error)
+                                .with_context(|| format!("looking at {}", full.display()));
+                        }
+                    },
+                }
+            }
+        }
+    }
+    Ok(Some(root.join(inside)))
+}
+
+/// The path on the host of a folder of a tree, as [`real`]; none if it is absent, or not a folder.
+pub(super) fn real_folder(root: &Path, path: &Path) -> Result<Option<PathBuf>> {
+    Ok(real(root, path)?.filter(|path| path.is_dir()))
+}
+
+/// The path on the host of a name in a tree, which may be absent or a link: only its folder is that of [`real`]. None without the folder.
+pub(super) fn real_name(root: &Path, path: &Path) -> Result<Option<PathBuf>> {
+    match (path.parent(), path.file_name()) {
+        (Some(folder), Some(name)) => Ok(real_folder(root, folder)?.map(|path| path.join(name))),
+        _ => real(root, path),
+    }
+}
+
 /// A path's parent and last part.
 pub(super) fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
@@ -169,4 +229,43 @@ pub(super) fn split(path: &str) -> (&str, &str) {
 /// Ignores a poisoned lock: the panic of its holder ends the build.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_are_followed_as_if_the_tree_were_the_root() {
+        let place = tempfile::tempdir().unwrap();
+        let outside = place.path().join("outside");
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("file"), "").unwrap();
+        let root = place.path().join("root");
+        fs::create_dir_all(root.join("usr/lib/app")).unwrap();
+        fs::write(root.join("usr/lib/app/file"), "").unwrap();
+        let link = |target: &str, name: &str| symlink(target, root.join(name)).unwrap();
+        link("usr/lib", "lib");
+        link("/lib/app", "app");
+        link("../../../../lib/app/file", "usr/lib/up");
+        link(outside.to_str().unwrap(), "out");
+        link("../outside", "upwards");
+        link("loop", "loop");
+        let found = |path: &str| real(&root, path.as_ref()).unwrap();
+        let file = Some(root.join("usr/lib/app/file"));
+        for path in ["app/file", "/app/./file", "usr/lib/up", "../lib/app/file"] {
+            assert_eq!(found(path), file, "{path}");
+        }
+        for path in ["out", "out/file", "upwards/file", "loop", "app/file/x", "x"] {
+            assert_eq!(found(path), None, "{path}");
+        }
+        let name = |path: &str| real_name(&root, path.as_ref()).unwrap();
+        assert_eq!(name("app/new"), Some(root.join("usr/lib/app/new")));
+        assert_eq!(name("out"), Some(root.join("out")));
+        assert_eq!(name("out/file"), None);
+        assert_eq!(name("app/file/x"), None);
+        assert_eq!(real_folder(&root, "app/file".as_ref()).unwrap(), None);
+    }
 }

@@ -1,7 +1,7 @@
 //! Unpacks packages into a tree, in parallel. The result does not depend on the speed of the threads, and no path
 //! of a package leads out of the tree.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, Permissions};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -171,6 +171,8 @@ struct Package<'a> {
     name: &'a str,
     conffiles: HashSet<&'a str>,
     wanted: &'a (dyn Fn(&str) -> bool + Sync),
+    /// Files that are left out and have other names that are not: the first of these, which has the content.
+    stand_ins: HashMap<String, String>,
     /// The folder of the last entry, kept open: most entries are in the same folder as the previous one.
     parent: Option<Parent>,
     buffer: Vec<u8>,
@@ -191,27 +193,71 @@ impl<'a> Package<'a> {
             name: packages[at].name(),
             conffiles: conffiles.filter(|_| tree.conffiles).collect(),
             wanted,
+            stand_ins: HashMap::new(),
             parent: None,
             buffer: vec![0; 256 << 10],
         }
     }
 
-    fn unpack(&mut self, path: &Path) -> Result<Vec<String>> {
-        let mut archive = tar::Archive::new(deb::data(path)?);
+    fn unpack(&mut self, deb: &Path) -> Result<Vec<String>> {
+        let mut archive = tar::Archive::new(deb::data(deb)?);
         let mut paths = Vec::new();
         for entry in archive.entries()? {
             let mut entry = entry?;
             let path = plain(&entry.path_bytes())?;
             paths.push(format!("/{}", if path.is_empty() { "." } else { &path }));
+            let kind = entry.header().entry_type();
             // Scripts may expect the folders of what is left out, as update-alternatives does.
-            if entry.header().entry_type().is_dir() || (self.wanted)(&path) {
-                self.entry(&mut entry, &path)
-                    .with_context(|| format!("writing /{path}"))?;
+            if !kind.is_dir() && !(self.wanted)(&path) {
+                continue;
+            }
+            let about = || format!("writing /{path}");
+            if kind.is_hard_link() {
+                let target = plain(link_name(&entry)?.as_os_str().as_encoded_bytes());
+                let target = target.with_context(about)?;
+                self.hard_link(&path, target, deb).with_context(about)?;
+            } else {
+                self.entry(&mut entry, &path).with_context(about)?;
             }
         }
         Ok(paths)
     }
 
+    /// Makes another name of a file. If the file is left out, the first of its other names gets the content.
+    fn hard_link(&mut self, path: &str, target: String, deb: &Path) -> Result<()> {
+        if (self.wanted)(&target) {
+            return self.link(path, &target);
+        }
+        if let Some(first) = self.stand_ins.get(&target).cloned() {
+            return self.link(path, &first);
+        }
+        // The stream has passed the content, so the package is read once more: few have such links.
+        let mut archive = tar::Archive::new(deb::data(deb)?);
+        for entry in archive.entries()? {
+            let mut entry = entry?;
+            let kind = entry.header().entry_type();
+            let is_content = !kind.is_dir() && !kind.is_hard_link();
+            if is_content && plain(&entry.path_bytes())? == target {
+                self.entry(&mut entry, path)?;
+                self.stand_ins.insert(target, path.to_owned());
+                return Ok(());
+            }
+        }
+        bail!("a link to /{target}, which is not in the package")
+    }
+
+    fn link(&mut self, path: &str, target: &str) -> Result<()> {
+        let (place, suffix) = self.written(target);
+        let (folder, base) = split(place);
+        let folder = self.tree.target.folder(folder)?;
+        let base = format!("{base}{suffix}");
+        self.create(path, |parent, name| {
+            linkat(&folder, base.as_str(), parent, name, LinkatFlags::empty())
+        })?;
+        Ok(())
+    }
+
+    /// Writes an entry, which is not a hard link, to a path.
     fn entry(
         &mut self,
         entry: &mut tar::Entry<'_, Box<dyn Read + Send>>,
@@ -233,16 +279,6 @@ impl<'a> Package<'a> {
         }
         if kind.is_symlink() {
             self.symlink(path, &link_name(entry)?, attributes)
-        } else if kind.is_hard_link() {
-            let target = plain(link_name(entry)?.as_os_str().as_encoded_bytes())?;
-            let (place, suffix) = self.written(&target);
-            let (folder, base) = split(place);
-            let folder = self.tree.target.folder(folder)?;
-            let base = format!("{base}{suffix}");
-            self.create(path, |parent, name| {
-                linkat(&folder, base.as_str(), parent, name, LinkatFlags::empty())
-            })?;
-            Ok(())
         } else if kind.is_file() || kind.is_gnu_sparse() {
             self.file(path, entry, attributes)
         } else {

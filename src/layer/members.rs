@@ -43,23 +43,21 @@ pub(crate) struct Member {
     pub(crate) xattrs: Vec<(String, Vec<u8>)>,
 }
 
-/// The members of an archive, in its order.
+/// The members of a plain archive, in its order. Their contents are not read but where they are asked for.
 #[derive(Debug)]
-pub(crate) struct Members<R> {
-    from: R,
+pub(crate) struct Members {
+    from: BufReader<File>,
     /// Bytes of the archive before this position.
     position: u64,
     /// Bytes of the member's content that are not read yet, and of zeros after it.
     left: u64,
     padding: u64,
-    /// Moves forward by so many bytes.
-    skip: fn(&mut R, u64) -> io::Result<()>,
-    /// The archive's length, where it is known.
-    length: Option<u64>,
+    /// The archive's length.
+    length: u64,
 }
 
-impl Members<BufReader<File>> {
-    /// Those of a plain archive, whose contents are not read but where they are asked for.
+impl Members {
+    /// Those of a file, from its beginning.
     ///
     /// # Errors
     /// If its length cannot be read.
@@ -72,32 +70,8 @@ impl Members<BufReader<File>> {
             position: 0,
             left: 0,
             padding: 0,
-            skip: |from, bytes| match i64::try_from(bytes) {
-                Ok(bytes) => from.seek_relative(bytes),
-                Err(error) => Err(io::Error::other(error)),
-            },
-            length: Some(length),
+            length,
         })
-    }
-}
-
-impl<R: Read> Members<R> {
-    /// Those of a stream, which is read to the end of each member.
-    pub(crate) fn of_stream(from: R) -> Self {
-        Self {
-            from,
-            position: 0,
-            left: 0,
-            padding: 0,
-            skip: |from, bytes| {
-                let skipped = io::copy(&mut from.by_ref().take(bytes), &mut io::sink())?;
-                match skipped == bytes {
-                    true => Ok(()),
-                    false => Err(io::ErrorKind::UnexpectedEof.into()),
-                }
-            },
-            length: None,
-        }
     }
 
     /// The next member; none at the end of the archive.
@@ -125,7 +99,7 @@ impl<R: Read> Members<R> {
     }
 
     /// The content of the member that was given last.
-    pub(crate) fn content(&mut self) -> Content<'_, R> {
+    pub(crate) fn content(&mut self) -> Content<'_> {
         Content { members: self }
     }
 
@@ -217,7 +191,7 @@ impl<R: Read> Members<R> {
 
     fn begin(&mut self, size: u64) -> Result<()> {
         let end = self.position.checked_add(size);
-        let is_inside = end.is_some_and(|end| self.length.is_none_or(|length| end <= length));
+        let is_inside = end.is_some_and(|end| end <= self.length);
         ensure!(
             is_inside,
             "the archive ends inside a member of {size} bytes"
@@ -228,14 +202,10 @@ impl<R: Read> Members<R> {
     }
 
     fn skip_content(&mut self) -> Result<()> {
+        // The zeros after the last member may be cut off.
         let rest = self.left + self.padding;
-        if let Some(length) = self.length {
-            // The zeros after the last member may be cut off.
-            let rest = rest.min(length.saturating_sub(self.position));
-            (self.skip)(&mut self.from, rest)?;
-        } else if rest > 0 {
-            (self.skip)(&mut self.from, rest).context("the archive ends inside a member")?;
-        }
+        let rest = rest.min(self.length.saturating_sub(self.position));
+        self.from.seek_relative(i64::try_from(rest)?)?;
         self.position += rest;
         (self.left, self.padding) = (0, 0);
         Ok(())
@@ -264,11 +234,11 @@ impl<R: Read> Members<R> {
 
 /// Reads the content of a member.
 #[derive(Debug)]
-pub(crate) struct Content<'a, R> {
-    members: &'a mut Members<R>,
+pub(crate) struct Content<'a> {
+    members: &'a mut Members,
 }
 
-impl<R: Read> Read for Content<'_, R> {
+impl Read for Content<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let members = &mut *self.members;
         if members.left == 0 || buffer.is_empty() {

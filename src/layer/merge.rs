@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail, ensure};
 use image::paths::FACTORY;
+use image::var_list;
 
 use super::reserved::{Refused, Reserved};
 use super::{Entry, Kind, Layer, Writer};
@@ -34,7 +35,8 @@ pub(crate) struct Merged {
 /// paths of `fixed`. All entries of the recipe that cannot be laid are in the result, which is incomplete then.
 ///
 /// # Errors
-/// If an entry of another layer would lie below a file or in the place of a folder, or a hard link's target is not a file.
+/// If an entry of another layer would lie below a file or in the place of a folder, a hard link's target is not a file, or an entry below
+/// `/var` has a control character in its path or target.
 pub(crate) fn merge(base: &[Entry], layers: &[Layer], fixed: &[String]) -> Result<Merged> {
     let mut tree: Tree = BTreeMap::new();
     for entry in base {
@@ -60,7 +62,7 @@ pub(crate) fn merge(base: &[Entry], layers: &[Layer], fixed: &[String]) -> Resul
                 }
             }
             let laid = lay(&mut tree, entry, &mut seed);
-            match laid.with_context(|| format!("laying {}", entry.path)) {
+            match laid.with_context(|| format!("laying {}", entry.path.escape_debug())) {
                 Ok(place) if layer.writer == Writer::Slipway => reserved.add(place, &entry.kind),
                 Ok(_) => {}
                 Err(error) if is_recipe => {
@@ -146,22 +148,42 @@ pub(crate) fn quoted(path: &str) -> String {
 }
 
 /// The line of the list for an entry below `/var`, as [`image::var_list::parse`] reads it.
+///
+/// # Errors
+/// If its path or the link's target has a control character, or the init would not read the line as this entry.
 fn line(entry: &Entry) -> Result<Option<String>> {
-    let path = quoted(&entry.path);
+    let path = listed(&entry.path)?;
     let (mode, uid, gid) = (entry.mode, entry.uid, entry.gid);
-    Ok(Some(match &entry.kind {
-        Kind::Directory => format!("d {path} {mode:04o} {uid} {gid} -\n"),
-        Kind::Symlink(target) => format!("L {path} - - - - {}\n", quoted(target)),
-        Kind::File(_) => format!("C {path} {mode:04o} {uid} {gid} - {FACTORY}{path}\n"),
+    let line = match &entry.kind {
+        Kind::Directory => format!("d {path} {mode:04o} {uid} {gid} -"),
+        Kind::Symlink(target) => format!("L {path} - - - - {}", listed(target)?),
+        Kind::File(_) => format!("C {path} {mode:04o} {uid} {gid} - {FACTORY}{path}"),
         Kind::Remove => return Ok(None),
         Kind::HardLink(_) => bail!("a hard link that was not resolved"),
-    }))
+    };
+    let read = var_list::parse(&line).map_err(Error::msg)?;
+    ensure!(
+        read.is_some_and(|(path, _)| path == entry.path),
+        "the init would not read the line {line:?} as {:?}",
+        entry.path
+    );
+    Ok(Some(line + "\n"))
+}
+
+/// A path or target as a list has it, which has no escapes for control characters: a line feed would end the line, and the init boots
+/// with no list that has a line it cannot read.
+fn listed(path: &str) -> Result<String> {
+    ensure!(
+        !path.contains(char::is_control),
+        "{path:?} has a control character, which the list of what a first boot puts into /var cannot have"
+    );
+    Ok(quoted(path))
 }
 
 /// Whether a line of a list is for a path or one below it.
 fn is_line_of(line: &str, path: &str) -> bool {
     let path = quoted(path);
-    let rest = line.split_whitespace().nth(1);
+    let rest = line.split(' ').nth(1);
     let rest = rest.and_then(|word| word.strip_prefix(path.as_str()));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -399,6 +421,26 @@ mod tests {
             let read = parse(text.trim_end_matches('\n'));
             assert_eq!(read, Ok(Some((entry.path, expected))));
         }
+    }
+
+    #[test]
+    fn a_control_character_below_var_is_refused_by_the_path() {
+        for (entry, shown) in [
+            (
+                Entry::file("/root/a\nb", 0o644, ""),
+                r#""/var/roothome/a\nb""#,
+            ),
+            (Entry::directory("/var/a\tb", 0o755), r#""/var/a\tb""#),
+            (Entry::symlink("/var/a", "b\r"), r#""b\r""#),
+        ] {
+            let error = format!("{:#}", merged(vec![entry]).unwrap_err());
+            assert!(error.starts_with("laying /"), "{error}");
+            assert!(error.contains(shown), "{shown}: {error}");
+            assert!(!error.contains(char::is_control), "{error:?}");
+        }
+        // The root itself can have them.
+        let tree = merged(vec![Entry::file("/usr/share/a\nb", 0o644, "")]).unwrap();
+        assert!(tree.contains_key("/usr/share/a\nb"));
     }
 
     #[test]

@@ -1,9 +1,7 @@
-//! Reads images: manifests by platform, blobs by digest, files from layers.
+//! Reads images: manifests by platform, blobs by digest, packed layers.
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -11,7 +9,6 @@ use fetch::oci::{Descriptor, Document, Index};
 
 use super::types::{BLOBS, INDEX};
 use crate::format::digest;
-use crate::layer::members::Members;
 
 /// An image whose blobs are stored locally and verified.
 #[derive(Clone, Debug)]
@@ -109,29 +106,6 @@ fn choose(index: &mut Index, name: &str) -> Result<()> {
     Ok(())
 }
 
-impl Pulled {
-    /// Writes the first of these files (paths without a leading slash) that exists in the image to `dest`, at most
-    /// `limit` bytes.
-    ///
-    /// # Errors
-    /// If the image has none of them, or the file is larger.
-    pub fn extract_file(&self, places: &[&str], limit: u64, dest: &Path) -> Result<()> {
-        for place in places {
-            // The highest layer with the file or its whiteout decides.
-            for (media_type, path) in self.layers.iter().rev() {
-                match find(media_type, path, place, limit, dest)
-                    .with_context(|| format!("reading a layer of {}", self.digest))?
-                {
-                    Found::Written => return Ok(()),
-                    Found::Removed => break,
-                    Found::Nothing => {}
-                }
-            }
-        }
-        bail!("the image {} has none of {places:?}", self.digest)
-    }
-}
-
 /// The content of a packed layer.
 ///
 /// # Errors
@@ -144,38 +118,4 @@ pub(super) fn decoder(media_type: &str, layer: &Path) -> Result<Box<dyn Read>> {
         Some((_, "tar")) => Box::new(file),
         _ => bail!("a layer of the unknown type {media_type:?}"),
     })
-}
-
-enum Found {
-    Written,
-    Removed,
-    Nothing,
-}
-
-fn find(media_type: &str, path: &Path, place: &str, limit: u64, dest: &Path) -> Result<Found> {
-    let reader = decoder(media_type, path)?;
-    let (folder, name) = place.rsplit_once('/').unwrap_or(("", place));
-    let whiteout = Path::new(folder).join(format!(".wh.{name}"));
-    let mut members = Members::of_stream(reader);
-    while let Some(member) = members.next()? {
-        let found = Path::new(OsStr::from_bytes(&member.path));
-        let found = found
-            .strip_prefix("/")
-            .or_else(|_| found.strip_prefix("."))
-            .unwrap_or(found);
-        if found == whiteout {
-            return Ok(Found::Removed);
-        }
-        if found != Path::new(place) || !member.kind.is_file() {
-            continue;
-        }
-        let size = member.size;
-        ensure!(
-            size <= limit,
-            "{place} has {size} bytes, expected at most {limit}"
-        );
-        io::copy(&mut members.content(), &mut File::create(dest)?)?;
-        return Ok(Found::Written);
-    }
-    Ok(Found::Nothing)
 }

@@ -114,7 +114,7 @@ impl Output {
     /// Writes the remaining files into the new folder, which then replaces the old one.
     ///
     /// # Errors
-    /// If the new folder cannot be written; the old one is then unchanged.
+    /// If the new folder cannot be written, or an interrupt was requested; the old one is then unchanged.
     pub fn publish(&self, session: &Session, image: &Image, sums: Sums) -> Result<()> {
         let step = session.progress.step("publish");
         let fresh = beside(&self.folder, NEW)?;
@@ -164,6 +164,9 @@ impl Output {
             let file = File::open(fresh.join(name)).with_context(about)?;
             file.sync_all().with_context(about)?;
         }
+        // An interrupt between the renames would remove the new folder, and the old one would go as well.
+        let guard = session.interrupt.finish(fresh);
+        let _guard = guard.context("interrupted").with_context(about)?;
         if self.folder.exists() {
             fs::rename(&self.folder, &old).with_context(about)?;
         }
@@ -292,6 +295,29 @@ mod tests {
         drop(killed);
         drop(take());
         assert!(!out.join(".other-1.new").exists());
+    }
+
+    #[test]
+    fn an_interrupted_build_does_not_replace_the_old_folder() {
+        let place = tempfile::tempdir().unwrap();
+        let session = session(place.path());
+        let folder = place.path().join("demo-1");
+        let output = Output::take_folder(&folder, key("a")).unwrap();
+        write(&output, &session, "one");
+        let unfinished = output.begin(&session.interrupt).unwrap();
+        let fresh = unfinished.path();
+        fs::write(fresh.join("file"), "two").unwrap();
+        let sums = Sums::begin(&fresh.join("file"));
+        let sums = sums.finish(&session, fresh).unwrap();
+        let files = written(fresh, sums).unwrap();
+        // The program is about to end, and removes the new folder at any time from now on.
+        session.interrupt.request();
+        let error = output.replace(&session, fresh, files).unwrap_err();
+        assert!(format!("{error:#}").contains("interrupted"), "{error:#}");
+        assert!(output.is_current());
+        assert_eq!(fs::read_to_string(folder.join("file")).unwrap(), "one");
+        drop(unfinished);
+        assert!(!place.path().join(".demo-1.new").exists());
     }
 
     #[test]

@@ -36,8 +36,20 @@ pub struct RemoteCache {
 enum Refusal {
     /// What the store has cannot be trusted.
     Untrusted(Error),
+    /// It cannot be written on this host.
+    Host(Error),
     /// The store does not answer.
     Away(Error),
+}
+
+impl Refusal {
+    /// Of an archive that was fetched and verified.
+    fn of_unpacking(error: Error) -> Self {
+        match unpack::is_of_host(&error) {
+            true => Self::Host(error),
+            false => Self::Untrusted(error),
+        }
+    }
 }
 
 impl RemoteCache {
@@ -80,9 +92,8 @@ impl RemoteCache {
         let archive = archive.map_err(Refusal::Untrusted)?;
         let path = folder.join(ARCHIVE);
         self.fetch_file(&archive, &path)?;
-        let unpacked = unpack::unpack(&path, folder);
-        unpacked.map_err(Refusal::Untrusted)?;
-        fs::remove_file(&path).map_err(|error| Refusal::Away(error.into()))?;
+        unpack::unpack(&path, folder).map_err(Refusal::of_unpacking)?;
+        fs::remove_file(&path).map_err(|error| Refusal::Host(error.into()))?;
         Ok(Some(archive.size))
     }
 
@@ -93,6 +104,7 @@ impl RemoteCache {
         got.map_err(|error| match error.downcast_ref::<Failure>() {
             Some(Failure::Digest { .. } | Failure::TooLarge { .. }) => Refusal::Untrusted(error),
             Some(failure) if is_gone(failure) => Refusal::Untrusted(error),
+            Some(Failure::Disk { .. }) => Refusal::Host(error),
             _ => Refusal::Away(error),
         })
     }
@@ -120,6 +132,12 @@ impl Shared for RemoteCache {
                 ));
                 false
             }
+            Err(Refusal::Host(why)) => {
+                self.link.progress().warn(&format!(
+                    "the result of the step {step} was fetched from the remote cache and cannot be written on this host, so the step is made here: {why:#}"
+                ));
+                false
+            }
             Err(Refusal::Away(why)) => {
                 self.link.failed(&format!("at the step {step}"), &why);
                 false
@@ -136,7 +154,7 @@ impl Shared for RemoteCache {
             size,
         };
         let folder = target.parent().map_or(Ok(()), fs::create_dir_all);
-        let folder = folder.map_err(|error| Refusal::Away(error.into()));
+        let folder = folder.map_err(|error| Refusal::Host(error.into()));
         match folder.and_then(|()| Self::fetch_file(self, &object, target)) {
             Ok(()) => {
                 self.count(size);
@@ -149,6 +167,12 @@ impl Shared for RemoteCache {
                 self.link
                     .progress()
                     .warn(&format!("a file of the remote cache is refused: {why:#}"));
+                false
+            }
+            Err(Refusal::Host(why)) => {
+                self.link.progress().warn(&format!(
+                    "a file of the remote cache cannot be written on this host: {why:#}"
+                ));
                 false
             }
             Err(Refusal::Away(why)) => {

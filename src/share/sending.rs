@@ -7,14 +7,21 @@ use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
 use super::keys::SecretKey;
 use super::link::Link;
-use super::{pack, statement};
+use super::pack::{self, Limits};
+use super::{statement, unpack};
 use crate::host::cache::Key;
 use crate::host::progress::bytes;
 use crate::store::Object;
+
+/// What readers of a result take.
+const LIMITS: Limits = Limits {
+    packed: statement::LARGEST,
+    unpacked: unpack::LIMIT,
+};
 
 /// What is sent.
 #[derive(Debug)]
@@ -141,7 +148,7 @@ impl Work {
         // Without a name, so that it is gone with this process, however that ends.
         let mut file = tempfile::tempfile_in(&self.scratch)
             .with_context(|| format!("making a file in {}", self.scratch.display()))?;
-        let archive = match packed(folder, &mut file) {
+        let archive = match pack::pack(folder, &mut file, LIMITS) {
             Ok(archive) => archive,
             // No fault of the store.
             Err(error) => {
@@ -163,17 +170,6 @@ impl Work {
         })?;
         Ok(archive.size)
     }
-}
-
-fn packed(folder: &Path, file: &mut File) -> Result<Object> {
-    let archive = pack::pack(folder, file)?;
-    ensure!(
-        archive.size <= statement::LARGEST,
-        "its archive has {} bytes, expected at most {}",
-        archive.size,
-        statement::LARGEST
-    );
-    Ok(archive)
 }
 
 /// A path of an open file, which opens it anew from its start.

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{Read, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Read, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, lchown, symlink};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -11,12 +11,13 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result, bail, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use nix::errno::Errno;
 use tar::EntryType;
 
 use super::pack::{TIME, is_kept};
 
 /// Size limit of an unpacked archive, bytes.
-const LIMIT: u64 = 32 << 30;
+pub(super) const LIMIT: u64 = 32 << 30;
 /// Bytes that are left out as a hole if all of them are zero.
 const HOLE: usize = 64 << 10;
 /// The record of an extended attribute in a header.
@@ -42,6 +43,29 @@ pub(super) fn unpack(archive: &Path, folder: &Path) -> Result<()> {
             .with_context(|| format!("unpacking {}", path.display()))?;
     }
     unpacked.finish()
+}
+
+/// Whether an error of [`unpack`] is one of this host, such as a full disk, a right that it lacks, or a file system without extended
+/// attributes, and not one of the archive.
+pub(super) fn is_of_host(error: &anyhow::Error) -> bool {
+    // A damaged archive has no number of the system, but paths that exist, do not exist, or are not what they have to be.
+    let of_archive = |number| {
+        matches!(
+            Errno::from_raw(number),
+            Errno::EEXIST
+                | Errno::ENOENT
+                | Errno::ENOTDIR
+                | Errno::EISDIR
+                | Errno::ELOOP
+                | Errno::ENAMETOOLONG
+        )
+    };
+    error.chain().any(|cause| {
+        let number = cause
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::raw_os_error);
+        number.is_some_and(|number| !of_archive(number))
+    })
 }
 
 struct Unpacked<'a> {

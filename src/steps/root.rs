@@ -11,8 +11,9 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, ensure};
 use image::guid::Guid;
+use image::var_list;
 use image::verity::{RootHash, SALT};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -77,6 +78,7 @@ pub fn seal(
         let base = set_id::removed(rootfs.entries(), &options.set_uid);
         let entries = reserved::merged(&locked.recipe, &base, layers)?;
         kubelet::check(&entries)?;
+        check_lists(&entries)?;
         let usage = serde_json::to_vec(&Usage::of(&entries)?)?;
         fs::write(folder.join(USAGE), usage)?;
         let erofs = folder.join(EROFS);
@@ -111,6 +113,32 @@ pub fn seal(
     let bytes = Some(fs::metadata(&root.erofs)?.len());
     step.done(made.hit, bytes);
     Ok(root)
+}
+
+/// Reads the lists of what goes to `/var` as the init does: it would refuse the whole list for one line, and the image would never boot.
+///
+/// # Errors
+/// The first line that the init refuses, which has part of the file name that a package or the recipe brings.
+fn check_lists(entries: &[Entry]) -> Result<()> {
+    for list in var_list::LISTS {
+        let mut found = entries.iter().filter(|entry| entry.path == list);
+        let Some(Kind::File(source)) = found.next().map(|entry| &entry.kind) else {
+            continue;
+        };
+        let about = || format!("checking {list}");
+        let text = String::from_utf8(source.read().with_context(about)?).with_context(about)?;
+        // At line feeds alone: `lines` takes a carriage return away, which would be the end of a link's target.
+        for line in text.split('\n') {
+            ensure!(
+                !line.contains(char::is_control),
+                "{list}: a path with a control character cannot be put into /var: {line:?}"
+            );
+            var_list::parse(line).map_err(Error::msg).with_context(|| {
+                format!("{list}: the init would refuse it; a file name with a line feed makes such a line")
+            })?;
+        }
+    }
+    Ok(())
 }
 
 /// Writes the merged entries as EROFS. What the packages have is packed once, and copied from then on.
@@ -284,6 +312,27 @@ fn uuid(what: &str, key: &Key) -> Guid {
 mod tests {
     use super::*;
     use crate::host::cache::Cache;
+
+    #[test]
+    fn lists_that_the_init_refuses_are_not_sealed() {
+        for list in var_list::LISTS {
+            let check = |text: &str| check_lists(&[Entry::file(list, 0o644, text)]);
+            let good = "# Made by the build.\nd /var/a\\x20b 0755 0 0 -\nL /var/run - - - - /run\n";
+            check(good).unwrap();
+            for (wrong, shown) in [
+                // The names `a`, line feed, `b` and `c`, carriage return.
+                (
+                    "C /var/a\nb 0644 0 0 - /usr/share/factory/var/a\nb\n",
+                    r#""C /var/a""#,
+                ),
+                ("L /var/c - - - - c\r\n", r#""L /var/c - - - - c\r""#),
+            ] {
+                let error = format!("{:#}", check(&format!("{good}{wrong}")).unwrap_err());
+                assert!(error.contains(list) && error.contains(shown), "{error}");
+            }
+        }
+        check_lists(&[Entry::directory("/", 0o755)]).unwrap();
+    }
 
     #[test]
     fn a_file_that_changes_between_its_layer_and_the_root_is_an_error() {

@@ -1,12 +1,14 @@
 //! The machine's console on the user's terminal: input, output, and the ways to leave.
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{self, InputFlags, LocalFlags, OutputFlags, SetArg, Termios};
+use nix::unistd::read;
 
 use super::channel::Channel;
 use super::process::Vm;
@@ -88,7 +90,7 @@ pub fn attend(
     interrupt: &Interrupt,
     mut each: impl FnMut(&Vm) -> Option<Left>,
 ) -> Result<Left> {
-    let mut input = std::io::stdin().lock();
+    let input = std::io::stdin().lock();
     let mut open = true;
     let mut command = false;
     loop {
@@ -106,13 +108,11 @@ pub fn attend(
             std::thread::sleep(LOOK);
             continue;
         }
-        if !readable(std::io::stdin().as_fd())? {
+        let Some(keys) = keys(input.as_fd())? else {
             continue;
-        }
-        let mut keys = [0; 256];
-        let count = input.read(&mut keys).unwrap_or(0);
-        open = count > 0;
-        let (bytes, leave) = translate(&keys[..count], &mut command);
+        };
+        open = !keys.is_empty();
+        let (bytes, leave) = translate(&keys, &mut command);
         if leave {
             return Ok(Left::Asked);
         }
@@ -120,12 +120,29 @@ pub fn attend(
     }
 }
 
+/// The keys that arrive within [`LOOK`], if any; empty at the end of the input.
+///
+/// Read from the descriptor: a reader with a buffer takes a whole paste from it, and `poll` then finds nothing to read.
+fn keys(descriptor: BorrowedFd<'_>) -> Result<Option<Vec<u8>>> {
+    if !readable(descriptor)? {
+        return Ok(None);
+    }
+    let mut keys = vec![0; 256];
+    match read(descriptor, &mut keys) {
+        Ok(count) => keys.truncate(count),
+        Err(Errno::EINTR | Errno::EAGAIN) => return Ok(None),
+        // The terminal has gone.
+        Err(_) => keys.clear(),
+    }
+    Ok(Some(keys))
+}
+
 fn readable(descriptor: BorrowedFd<'_>) -> Result<bool> {
     let mut look = [PollFd::new(descriptor, PollFlags::POLLIN)];
     let timeout = PollTimeout::try_from(LOOK)?;
     match poll(&mut look, timeout) {
         Ok(count) => Ok(count > 0),
-        Err(nix::errno::Errno::EINTR) => Ok(false),
+        Err(Errno::EINTR) => Ok(false),
         Err(error) => Err(error).context("waiting for keys"),
     }
 }
@@ -160,6 +177,21 @@ fn translate(keys: &[u8], command: &mut bool) -> (Vec<u8>, bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_paste_arrives_without_another_key() {
+        let (input, mut output) = std::io::pipe().unwrap();
+        let paste: Vec<u8> = (b'a'..=b'z').cycle().take(1000).collect();
+        output.write_all(&paste).unwrap();
+        let mut found = Vec::new();
+        while let Some(keys) = keys(input.as_fd()).unwrap() {
+            assert!(!keys.is_empty(), "the input is open");
+            found.extend(keys);
+        }
+        assert_eq!(found, paste);
+        drop(output);
+        assert_eq!(keys(input.as_fd()).unwrap(), Some(Vec::new()));
+    }
 
     #[test]
     fn control_a_begins_a_command() {

@@ -76,6 +76,50 @@ fn what_a_killed_build_left_is_removed_and_what_lives_stays() {
 }
 
 #[test]
+fn remains_that_cannot_be_removed_stop_nothing() {
+    let (_folder, cache) = cache();
+    let dead = |name: &str| {
+        let path = cache.root.join("tmp").join(name);
+        fs::create_dir(&path).unwrap();
+        fs::write(cache.root.join("locks").join(name), "").unwrap();
+        path
+    };
+    let [first, stuck, last] = ["a", "stuck", "z"].map(dead);
+    let locked = cache.root.join("tmp/locked");
+    fs::create_dir(&locked).unwrap();
+    // A lock that not even root can open.
+    let lock = cache.root.join("locks/locked");
+    fs::create_dir(&lock).unwrap();
+    let refuse = |path: &Path| match path.ends_with("stuck") {
+        true => bail!("Permission denied"),
+        false => remove(path),
+    };
+    cache.sweep(refuse).unwrap();
+    assert!(!first.exists() && !last.exists());
+    assert!(stuck.exists() && cache.root.join("locks/stuck").exists());
+    // As a program that only looks at the cache opens it.
+    let again = Cache::at(cache.root.clone()).unwrap();
+    assert!(!stuck.exists() && locked.exists());
+    fs::remove_dir(lock).unwrap();
+    fs::write(cache.root.join("locks/locked"), "").unwrap();
+    again.sweep(remove).unwrap();
+    assert!(!locked.exists());
+}
+
+#[test]
+fn the_lock_of_the_cache_is_open_for_both_kinds_of_locks() {
+    let (_folder, cache) = cache();
+    let path = cache.root.join("lock");
+    let lock = lock_file(&path, true).unwrap();
+    // NFS refuses a shared lock of a file that is not open for reading.
+    assert_eq!(io::read_to_string(&lock).unwrap(), "");
+    io::Write::write_all(&mut &lock, b"x").unwrap();
+    // What is in it stays.
+    drop(lock_file(&path, true).unwrap());
+    assert_eq!(fs::read_to_string(&path).unwrap(), "x");
+}
+
+#[test]
 fn another_boot_trusts_only_what_was_synced() {
     let (_folder, mut cache) = cache();
     let [torn, kept] = ["torn", "kept"].map(|name| Key::of_data(name, 1).finish());

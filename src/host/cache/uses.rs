@@ -12,6 +12,8 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, Result};
 
+use super::lock_file;
+
 /// The folder of the files of all programs.
 pub(super) const RUNS: &str = "runs";
 /// The gate's file.
@@ -118,7 +120,7 @@ impl Uses {
             if Some(&path) == self.path.as_ref() {
                 continue;
             }
-            let file = match File::open(&path) {
+            let file = match lock_file(&path, false) {
                 Ok(file) => file,
                 // It ended just now.
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
@@ -153,12 +155,7 @@ impl Drop for Uses {
 /// The gate, not locked yet; closing it unlocks it.
 pub(super) fn gate(root: &Path) -> Result<File> {
     let path = root.join(GATE);
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path);
-    file.with_context(|| format!("opening {}", path.display()))
+    lock_file(&path, true).with_context(|| format!("opening {}", path.display()))
 }
 
 #[cfg(test)]
@@ -186,6 +183,19 @@ mod tests {
         assert!(!dead.exists() && own.has("own") && !own.has("other"));
         drop(other);
         assert_eq!(own.of_others().unwrap(), Others::Some(HashSet::new()));
+    }
+
+    /// NFS refuses a shared lock of a file that is not open for reading, and an exclusive one of a file that is not open for writing.
+    #[test]
+    fn the_gate_is_open_for_both_kinds_of_locks() {
+        let place = place();
+        let gate = gate(place.path()).unwrap();
+        assert_eq!(std::io::read_to_string(&gate).unwrap(), "");
+        (&gate).write_all(b"x").unwrap();
+        let absent = place.path().join("absent");
+        let error = lock_file(&absent, false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert!(!absent.exists());
     }
 
     #[test]

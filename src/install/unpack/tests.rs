@@ -175,6 +175,49 @@ fn links_folders_and_modes_are_as_in_the_packages() {
 }
 
 #[test]
+fn a_link_to_a_file_that_is_left_out_has_its_content() {
+    let folder = tempfile::tempdir().unwrap();
+    let debs = [package(
+        folder.path(),
+        "a",
+        "",
+        &[
+            Item::File("/usr/share/doc/a/example", 0o755, "example"),
+            Item::Hard("/usr/share/doc/a/other", "/usr/share/doc/a/example"),
+            Item::Hard("/usr/share/a/one", "/usr/share/doc/a/example"),
+            Item::File("/usr/share/a/plain", 0o644, "plain"),
+            Item::Hard("/usr/share/a/two", "/usr/share/doc/a/example"),
+        ],
+    )];
+    let root = folder.path().join("root");
+    unpack(&debs, &root, &|path| !path.starts_with("usr/share/doc")).unwrap();
+    assert!(!root.join("usr/share/doc").exists());
+    let mut found = BTreeMap::new();
+    listing(&root, &root, &mut found);
+    for (path, expected) in [
+        ("one", "100755 5 example"),
+        ("two", "100755 5 example"),
+        ("plain", "100644 5 plain"),
+    ] {
+        assert_eq!(found[&format!("usr/share/a/{path}")], expected, "{path}");
+    }
+    let inode = |name: &str| {
+        let path = root.join("usr/share/a").join(name);
+        fs::metadata(path).unwrap().ino()
+    };
+    assert_eq!(inode("one"), inode("two"));
+
+    let lost = Item::Hard("/usr/share/a/one", "/usr/share/doc/a/lost");
+    let debs = [package(folder.path(), "b", "", &[lost])];
+    let root = folder.path().join("lost");
+    let result = unpack(&debs, &root, &|path| !path.starts_with("usr/share/doc"));
+    let error = format!("{:#}", result.unwrap_err());
+    let expected =
+        "writing /usr/share/a/one: a link to /usr/share/doc/a/lost, which is not in the package";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
 fn of_two_packages_with_one_file_the_same_one_wins_every_time() {
     let folder = tempfile::tempdir().unwrap();
     let file = |text| [Item::File("/usr/bin/x", 0o755, text)];

@@ -41,15 +41,17 @@ fn pax(pairs: &[(&str, &[u8])]) -> Vec<u8> {
     out
 }
 
-/// All members with their contents, from a stream and from a file, which are the same.
+/// All members with their contents. Another reader passes over the contents and finds the same members.
 fn read(bytes: &[u8]) -> Result<Vec<(Member, Vec<u8>)>> {
-    let mut streamed = Members::of_stream(bytes);
-    let mut file = tempfile::tempfile().unwrap();
-    file.write_all(bytes).unwrap();
-    let mut seeked = Members::of_file(file)?;
+    let members = || {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        Members::of_file(file)
+    };
+    let (mut reading, mut passing) = (members()?, members()?);
     let mut all = Vec::new();
     loop {
-        let (one, other) = (streamed.next(), seeked.next());
+        let (one, other) = (reading.next(), passing.next());
         let Some(member) = one? else {
             assert!(other?.is_none());
             return Ok(all);
@@ -60,7 +62,7 @@ fn read(bytes: &[u8]) -> Result<Vec<(Member, Vec<u8>)>> {
             (&other.path, other.offset, &other.xattrs)
         );
         let mut content = Vec::new();
-        streamed.content().read_to_end(&mut content)?;
+        reading.content().read_to_end(&mut content)?;
         all.push((member, content));
     }
 }

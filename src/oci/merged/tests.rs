@@ -301,6 +301,65 @@ fn a_layout_of_another_tool_is_read_with_its_index_below_the_layouts() {
     assert!(error.contains("there are [\"v2\"]"), "{error}");
 }
 
+/// The kubelet of an image of these layers, by the first of the places that the lock looks at.
+fn kubelet(layers: &[&[Item]]) -> Result<String> {
+    let folder = tempfile::tempdir()?;
+    let layout = folder.path().join("layout");
+    fs::create_dir_all(layout.join("blobs/sha256"))?;
+    let built = image(layers);
+    for (digest, bytes) in &built.blobs {
+        fs::write(layout.join("blobs").join(digest.replace(':', "/")), bytes)?;
+    }
+    let inner = json!({"mediaType": INDEX_TYPE, "digest": built.index, "size": 1});
+    let text = json!({"schemaVersion": 2, "manifests": [inner]}).to_string();
+    fs::write(layout.join("index.json"), text)?;
+    let dest = folder.path().join("kubelet");
+    let pulled = read_layout(&layout, "r.example/k:v1", "amd64")?;
+    pulled.extract_file(&["usr/bin/kubelet", "kubelet"], 4, &dest)?;
+    // The layers do not stay beside it.
+    assert_eq!(fs::read_dir(folder.path())?.count(), 2);
+    Ok(fs::read_to_string(dest)?)
+}
+
+#[test]
+fn one_file_is_that_of_the_merged_layers() {
+    let old: &[Item] = &[
+        (SYMLINK, "bin", 0o777, "usr/bin"),
+        (FILE, "usr/bin/kubelet", 0o755, "old"),
+        (FILE, "kubelet", 0o755, "top"),
+    ];
+    let new = (FILE, "opt/kubelet", 0o755, "new");
+    for (top, expected) in [
+        (&[(FILE, "etc/x", 0o644, "x")][..], "old"),
+        (&[(FILE, "usr/bin/kubelet", 0o755, "new")][..], "new"),
+        (
+            &[new, (SYMLINK, "usr/bin/kubelet", 0o777, "/opt/kubelet")],
+            "new",
+        ),
+        (
+            &[new, (LINK, "usr/bin/kubelet", 0o755, "opt/kubelet")],
+            "new",
+        ),
+        (&[new, (SYMLINK, "usr/bin", 0o777, "../opt")][..], "new"),
+        // Through the link of the layer below.
+        (&[(FILE, "bin/kubelet", 0o755, "new")][..], "new"),
+        (&[(FILE, "usr/bin/.wh.kubelet", 0o644, "")][..], "top"),
+        (&[(FILE, "usr/.wh.bin", 0o644, "")][..], "top"),
+        (&[(FILE, "usr/bin/.wh..wh..opq", 0o644, "")][..], "top"),
+        (&[(FILE, "usr/.wh..wh..opq", 0o644, "")][..], "top"),
+        (&[(SYMLINK, "usr/bin/kubelet", 0o777, "nowhere")][..], "top"),
+    ] {
+        assert_eq!(kubelet(&[old, top]).unwrap(), expected, "{top:?}");
+    }
+    for (layer, expected) in [
+        ((FILE, "bin/kubelet", 0o755, "new"), "has none of"),
+        ((FILE, "kubelet", 0o755, "large"), "expected at most 4"),
+    ] {
+        let error = format!("{:#}", kubelet(&[&[layer]]).unwrap_err());
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
 #[test]
 fn bytes_that_are_not_those_of_the_digest_are_refused() {
     // A registry that answers with another index.

@@ -111,7 +111,12 @@ pub(super) fn check(
     for (tree, item) in overlay.trees.iter().zip(items) {
         let folder = check.host_path(&item.place, tree);
         let origin = format!("{}, folder {tree}", check.mistakes.position(&item.place));
+        let mut bad = Vec::new();
         let mut add = |path: String, kind, mode| {
+            if let Some(found) = bad_path(&path) {
+                bad.push(found);
+                return;
+            }
             let entry = entry_of(&path, kind, mode, &origin);
             all.insert(path, (entry, item.place.clone()));
         };
@@ -122,6 +127,7 @@ pub(super) fn check(
                 "expected a folder, relative to this recipe",
             ));
         }
+        bad_paths(check, &item.place, bad);
     }
     for (path, raw) in files {
         if let Some(entry) = file(check, path, raw, variables) {
@@ -131,6 +137,22 @@ pub(super) fn check(
     all.into_values().collect()
 }
 
+/// Adds the mistakes of a folder's paths: of many with the same remedy the first one, and how many more there are.
+fn bad_paths(check: &mut Check<'_>, place: &Place, bad: Vec<(String, &'static str)>) {
+    let mut kinds: BTreeMap<&str, (String, usize)> = BTreeMap::new();
+    for (found, expected) in bad {
+        let kind = kinds.entry(expected).or_insert((found, 0));
+        kind.1 += 1;
+    }
+    for (expected, (first, count)) in kinds {
+        let found = match count {
+            1 => first,
+            _ => format!("{first}, and {} more like it in the folder", count - 1),
+        };
+        check.add(Mistake::at(place, found, expected));
+    }
+}
+
 /// Adds the content of a folder of the building host by `add`: path, kind and mode. Only empty folders are added, so that a
 /// folder of the image keeps its owner and mode.
 fn lay_over(folder: &Path, add: &mut dyn FnMut(String, FileKind, u32)) -> Result<()> {
@@ -138,7 +160,10 @@ fn lay_over(folder: &Path, add: &mut dyn FnMut(String, FileKind, u32)) -> Result
     while let Some(item) = items.next() {
         let (kind, mode) = if item.meta.is_symlink() {
             let target = fs::read_link(&item.path)?;
-            (FileKind::Link(target.to_string_lossy().into_owned()), 0o777)
+            let Some(target) = target.to_str() else {
+                bail!("the target of {} is not UTF-8", item.path.display());
+            };
+            (FileKind::Link(target.to_owned()), 0o777)
         } else if item.meta.is_dir() {
             // In the sorted list a folder's content follows the folder.
             if items
@@ -184,7 +209,9 @@ fn file(
 ) -> Option<(FileEntry, Place)> {
     let entry = check.tree.entry("files")?.node.entry(path)?;
     let (key, node) = (entry.key.clone(), &entry.node);
-    if let Some((found, expected)) = bad_path(path) {
+    let bad = bad_path(path);
+    let is_bad = bad.is_some();
+    if let Some((found, expected)) = bad {
         check.add(Mistake::at(&key, found, expected));
     }
     let (kind, default) = kind(check, path, raw, &key, node)?;
@@ -205,7 +232,8 @@ fn file(
         group: owner(check, raw.group.as_ref(), node.at(&["group"])),
         origin: check.mistakes.position(&key),
     };
-    Some((entry, key))
+    // A bad path would be a second mistake of the checks of all files.
+    (!is_bad).then_some((entry, key))
 }
 
 /// The kind of the entry and its default mode.
@@ -396,8 +424,16 @@ fn bad_path(path: &str) -> Option<(String, &'static str)> {
         let found = format!("{path:?} is not an absolute path");
         return Some((found, "expected a path inside the image that begins with /"));
     };
+    // The list of what a first boot puts into /var has no escapes for them, and every list of paths is read by lines.
+    if path.contains(char::is_control) {
+        let found = format!("{path:?} has a control character");
+        return Some((
+            found,
+            "expected a path without line feeds, tabs and other control characters",
+        ));
+    }
     let odd = |part: &str| part.is_empty() || part == "." || part == "..";
-    if inside.split('/').any(odd) || path.contains('\0') {
+    if inside.split('/').any(odd) {
         let found = format!("{path:?} is not a plain path");
         return Some((
             found,
@@ -442,8 +478,27 @@ mod tests {
             "/opt",
             "/usr/local",
             "/var",
+            "/etc/a\0",
+            "/etc/a\nb",
+            "/opt/a\tb",
+            "/opt/\u{7f}",
         ] {
-            assert!(bad_path(bad).is_some(), "{bad}");
+            assert!(bad_path(bad).is_some(), "{bad:?}");
         }
+        let (found, _) = bad_path("/run/a\nb").unwrap();
+        assert_eq!(found, r#""/run/a\nb" has a control character"#);
+    }
+
+    #[test]
+    fn a_target_that_is_not_utf_8_is_refused_by_its_link() {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt as _;
+
+        let folder = tempfile::tempdir().unwrap();
+        let target = OsStr::from_bytes(b"caf\xe9");
+        std::os::unix::fs::symlink(target, folder.path().join("link")).unwrap();
+        let error = lay_over(folder.path(), &mut |_, _, _| {}).unwrap_err();
+        let error = error.to_string();
+        assert!(error.ends_with("link is not UTF-8"), "{error}");
     }
 }

@@ -136,3 +136,36 @@ fn each_mistake_is_shown_at_its_place() {
     assert!(report.contains("has a user or a password"), "{report}");
     assert!(!report.contains("hunter2"), "{report}");
 }
+
+#[test]
+fn paths_of_a_tree_are_held_to_what_those_of_files_are() {
+    let trees = |files: &[&str]| {
+        let text = format!("{SMALL}\n[overlay]\ntrees = ['a', 'b']\n");
+        let mut all = vec![("a.toml", text.as_str()), ("a/etc/good", ""), ("b/x", "")];
+        all.extend(files.iter().map(|file| (*file, "")));
+        written(&all)
+    };
+    trees(&["b/var/lib/x", "b/opt/x", "b/usr/local/bin/x"]).unwrap();
+    for (file, words) in [
+        ("b/run/app/x", "/run/app/x would never be seen"),
+        ("b/tmp/x", "/tmp/x would never be seen"),
+        ("b/opt/a\nb", "\"/opt/a\\nb\" has a control character"),
+        ("b/etc/a\tb", "\"/etc/a\\tb\" has a control character"),
+        ("b/opt", "/opt cannot be of the recipe"),
+    ] {
+        let report = trees(&[file]).unwrap_err();
+        assert!(report.contains("a.toml:6:15"), "{file:?}\n{report}");
+        assert!(report.contains(words), "{file:?}\n{report}");
+        assert!(!report.contains(" mistakes"), "{file:?}\n{report}");
+    }
+    let report = trees(&["a/run/1", "a/run/2", "a/tmp/3", "b/run/4"]).unwrap_err();
+    for words in [
+        "a.toml:6:10",
+        "/run/1 would",
+        "and 2 more like it",
+        "/run/4 would",
+        "2 mistakes",
+    ] {
+        assert!(report.contains(words), "{words}\n{report}");
+    }
+}

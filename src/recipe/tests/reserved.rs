@@ -162,7 +162,7 @@ fn an_overlay_is_refused_by_folder_and_path_and_all_paths_at_once() {
         format!("a.toml:{line}:18"),
         "/etc/containerd/config.toml is reserved".to_owned(),
         "/sbin/init is /usr/sbin/init".to_owned(),
-        "/home is reserved".to_owned(),
+        "/home cannot be of the recipe".to_owned(),
         "/usr/bin/slipway-node is reserved".to_owned(),
         "4 mistakes".to_owned(),
     ] {

@@ -161,6 +161,26 @@ fn what_is_not_signed_for_this_result_is_made_here() {
 }
 
 #[test]
+fn a_host_that_cannot_write_neither_blames_the_archive_nor_the_store() {
+    let full_disk = std::io::Error::from_raw_os_error(nix::errno::Errno::ENOSPC as i32);
+    let refusal = Refusal::of_unpacking(Error::from(full_disk).context("unpacking usr/bin/su"));
+    assert!(matches!(refusal, Refusal::Host(_)));
+    let refusal = Refusal::of_unpacking(anyhow::anyhow!("the archive is empty"));
+    assert!(matches!(refusal, Refusal::Untrusted(_)));
+    // Files that cannot be written, more often than a store may fail.
+    let bench = Bench::new();
+    bench.fill();
+    let second = bench.cache("second", &bench.url(), false);
+    let file = bench.place.path().join("file");
+    fs::write(&file, "").unwrap();
+    let shared = second.shared().unwrap();
+    for _ in 0..4 {
+        assert!(!shared.fetch_file(&"0".repeat(64), 7, &file.join("below/program")));
+    }
+    assert!(made(&second, "a"), "the store is still asked");
+}
+
+#[test]
 fn a_store_that_fails_is_left_out_after_three_failures() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

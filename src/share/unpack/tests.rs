@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 
 use super::*;
-use crate::share::pack::pack;
+use crate::share::pack::{Limits, pack};
 
 /// A folder with one file of each kind that results have.
 fn sample(folder: &Path) {
@@ -29,7 +29,11 @@ fn sample(folder: &Path) {
 }
 
 fn packed(folder: &Path, to: &Path) -> crate::store::Object {
-    pack(folder, &mut File::create(to).unwrap()).unwrap()
+    let limits = Limits {
+        packed: LIMIT,
+        unpacked: LIMIT,
+    };
+    pack(folder, &mut File::create(to).unwrap(), limits).unwrap()
 }
 
 #[test]
@@ -88,6 +92,39 @@ fn archive_of(place: &Path, items: &[(EntryType, &str, &str)]) -> PathBuf {
     let bytes = zstd::encode_all(out.into_inner().unwrap().as_slice(), 1).unwrap();
     fs::write(&path, bytes).unwrap();
     path
+}
+
+#[test]
+fn errors_of_the_host_are_not_those_of_the_archive() {
+    let place = tempfile::tempdir().unwrap();
+    for (number, expected) in [
+        (Errno::ENOSPC, true),
+        (Errno::EDQUOT, true),
+        (Errno::EACCES, true),
+        (Errno::EPERM, true),
+        (Errno::EINVAL, true),
+        (Errno::EOPNOTSUPP, true),
+        (Errno::EIO, true),
+        (Errno::EEXIST, false),
+        (Errno::ENOENT, false),
+        (Errno::ENAMETOOLONG, false),
+    ] {
+        let error = io::Error::from_raw_os_error(number as i32);
+        let error = anyhow::Error::from(error).context("setting user.note");
+        assert_eq!(is_of_host(&error), expected, "{number}");
+    }
+    let to = place.path().join("to");
+    for (bytes, name) in [(&b"no archive"[..], "text"), (b"", "empty")] {
+        let archive = place.path().join(name);
+        fs::write(&archive, bytes).unwrap();
+        let error = unpack(&archive, &to).unwrap_err();
+        assert!(!is_of_host(&error), "{name}: {error:#}");
+    }
+    let archive = archive_of(place.path(), &[(EntryType::Regular, "../x", "")]);
+    assert!(!is_of_host(&unpack(&archive, &to).unwrap_err()));
+    let bytes = fs::read(&archive).unwrap();
+    fs::write(&archive, &bytes[..bytes.len() - 5]).unwrap();
+    assert!(!is_of_host(&unpack(&archive, &to).unwrap_err()));
 }
 
 #[test]
