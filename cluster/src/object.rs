@@ -214,15 +214,7 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
     let Some(mut config) = read.filter(|_| report.mistakes.is_empty()) else {
         return Err(report);
     };
-    // The image's etcd may be older than the one that this kubeadm knows.
-    config.etcd_flags = EtcdFlags::ByTag;
-    config.proxy_image = proxy_image(&translation, image);
-    config.provider_id = translation.cloud_provider.and(host.provider_id.clone());
-    config.dns_addresses = translation
-        .dns
-        .iter()
-        .map(|placed| placed.address)
-        .collect();
+    of_this_node(&mut config, &translation, image, host);
     // kubeadm makes a token if it is given none.
     if !translation.has_tokens {
         config.init.bootstrap_tokens.clear();
@@ -432,6 +424,17 @@ fn complete(translation: &mut Translation, kubeadm: &Kubeadm, image: &Image) -> 
         );
     }
     notes
+}
+
+/// Sets what no document of kubeadm has: what is of this node, its image and its cloud.
+fn of_this_node(config: &mut Config, translation: &Translation, image: &Image, host: &Host) {
+    // The image's etcd may be older than the one that this kubeadm knows.
+    config.etcd_flags = EtcdFlags::ByTag;
+    config.proxy_image = proxy_image(translation, image);
+    let provider = translation.cloud_provider.as_ref();
+    config.provider_id = provider.and(host.provider_id.clone());
+    let dns = translation.dns.iter();
+    config.dns_addresses = dns.map(|placed| placed.address).collect();
 }
 
 /// The image of kube-proxy that each node has, if the object takes the images that its nodes bring.

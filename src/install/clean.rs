@@ -279,7 +279,7 @@ fn without_dangling(root: &Path, inside: &Path) -> Result<()> {
                 continue;
             }
             let target = real_name(root, &inside.join(target))?;
-            if !target.is_some_and(|target| fs::symlink_metadata(target).is_ok()) {
+            if target.is_none_or(|target| fs::symlink_metadata(target).is_err()) {
                 remove(&path)?;
             }
         }
