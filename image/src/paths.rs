@@ -55,6 +55,10 @@ pub const RUN_CLUSTER: &str = "/run/slipway/cluster";
 pub const RUN_CLUSTER_STEPS: &str = "/run/slipway/cluster-steps.jsonl";
 /// An empty file: the API server of this control plane has answered on this boot.
 pub const RUN_API_SERVER: &str = "/run/slipway/api-server";
+/// Locked while `slipway-node` decides on keys, certificates and static pods, and writes them.
+pub const RUN_NODE_LOCK: &str = "/run/slipway/keys.lock";
+/// The uid of the Node that was marked as a control plane.
+pub const NODE_MARKED: &str = "/var/lib/slipway/marked";
 /// What the addons of the cluster wait for: one line, as long as they wait.
 pub const RUN_ADDONS: &str = "/run/slipway/addons";
 /// How the addons came out when they were applied last on this boot (JSON).

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use image::paths::SENTINEL;
+use image::paths::{NODE_MARKED, SENTINEL};
 use linux::atomic_file;
 use linux::mount::folder;
 use linux::world::World;
@@ -25,9 +25,6 @@ const LIMITS: Limits = Limits {
     patience: Duration::from_secs(600),
     every: Duration::from_millis(200),
 };
-
-/// The uid of the Node that was marked as a control plane. Not in the journal, which an earlier image may have to read again.
-const MARKED: &str = "/var/lib/slipway/marked";
 
 /// How long the API server of this node may be silent before others are asked why.
 const SOME: Duration = Duration::from_secs(20);
@@ -150,7 +147,8 @@ fn mark_once(
 ) -> Result<()> {
     let name = &bootstrap.object.config.init.node_registration.name;
     let path = own_node::path(name);
-    let file = world.in_initrd(MARKED);
+    // Not in the journal, which an earlier image may have to read again.
+    let file = world.in_initrd(NODE_MARKED);
     let about = || format!("reading {}", file.display());
     let known = atomic_file::read(&file).with_context(about)?;
     let known = known.map(|text| String::from_utf8_lossy(&text).trim().to_owned());
@@ -293,7 +291,7 @@ mod tests {
         assert_eq!(changes(&world, &mut journal, "2"), first);
         assert_eq!(changes(&world, &mut journal, "2"), [json!(null); 0]);
         // Marked by an earlier version, which did not note the Node.
-        std::fs::remove_file(world.in_initrd(MARKED)).unwrap();
+        std::fs::remove_file(world.in_initrd(NODE_MARKED)).unwrap();
         assert_eq!(changes(&world, &mut journal, "3"), [json!(null); 0]);
         assert_eq!(changes(&world, &mut journal, "4"), first);
     }

@@ -22,7 +22,7 @@ use cluster::yaml;
 use data_encoding::HEXLOWER;
 use image::kubelet::{FIRST_KUBECONFIG, KUBECONFIG};
 use image::node::EtcdIdentity;
-use image::paths::{CLUSTER, ETCD, ETCD_IDENTITY, RUN_API_SERVER};
+use image::paths::{CLUSTER, ETCD, ETCD_IDENTITY, RUN_API_SERVER, RUN_NODE_LOCK};
 use linux::atomic_file;
 use linux::mount::folder;
 use linux::world::World;
@@ -47,8 +47,6 @@ const READ_ONCE: [(&str, &str); 2] = [
     ),
     ("kube-scheduler", "/etc/kubernetes/scheduler.conf"),
 ];
-/// Held while keys, certificates and static pods are decided on and written.
-const LOCK: &str = "/run/slipway/keys.lock";
 /// The folder of etcd's data below its `data-dir`.
 const MEMBER: &str = "member";
 
@@ -340,7 +338,7 @@ fn refuse_renamed(world: &World, object: &Object, progress: Progress) -> Result<
 /// Waits until no other process of this program writes keys, certificates or static pods, and keeps others from it until this ends:
 /// what two of them decide by the same files does not fit together.
 fn alone(world: &World) -> Result<fs::File> {
-    let path = world.in_run(LOCK);
+    let path = world.in_run(RUN_NODE_LOCK);
     let about = || format!("locking {}", path.display());
     folder(path.parent().unwrap_or(Path::new("/")), 0o755)?;
     let mut options = fs::File::options();

@@ -121,7 +121,7 @@ fn a_renamed_control_plane_is_refused_before_anything_is_written() {
 fn keys_are_written_by_one_process_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
     let (world, bootstrap) = finished(folder.path());
-    let lock = fs::File::open(world.in_run("/run/slipway/keys.lock")).unwrap();
+    let lock = fs::File::open(world.in_run(image::paths::RUN_NODE_LOCK)).unwrap();
     lock.lock().unwrap();
     std::thread::scope(|scope| {
         let renewing = scope.spawn(|| renewed(&world, &bootstrap, Renewal::All, false).unwrap());
