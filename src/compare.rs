@@ -419,7 +419,7 @@ mod tests {
             files: Some(Vec::new()),
             ..Comparison::default()
         };
-        let note = "extended attributes, which are not compared";
+        let note = "file systems were written otherwise";
         assert!(!found.to_string().contains(note), "{found}");
         found.values.push(Value {
             name: "root hash".to_owned(),

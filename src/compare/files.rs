@@ -1,6 +1,7 @@
 //! The files of two roots: both are unpacked, and their trees are walked side by side.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
@@ -10,6 +11,7 @@ use anyhow::{Context, Result};
 use image::layout::LABEL_ROOT_A;
 use serde::Serialize;
 
+use crate::host::cache::remove;
 use crate::host::session::Session;
 use crate::host::tree::{self, Item};
 use crate::inspect::{self, Report};
@@ -17,6 +19,8 @@ use crate::install::tools::Tools;
 
 /// Bytes that are compared at once.
 const CHUNK: usize = 1 << 16;
+/// Without this option fsck.erofs leaves extended attributes out.
+const WITH_ATTRIBUTES: &[&str] = &["--xattrs"];
 
 /// A path that the images have otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -27,7 +31,7 @@ pub struct FileChange {
     pub from: Option<u64>,
     /// Bytes in the second image.
     pub to: Option<u64>,
-    /// What differs, if both have it: type, content, target, mode, owner.
+    /// What differs, if both have it: type, content, target, mode, owner, attributes.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub what: Vec<&'static str>,
     /// How many paths this stands for.
@@ -45,28 +49,35 @@ pub(super) fn compare(
     let scratch = session.cache.scratch()?;
     let step = session.progress.step("files");
     let mut trees = Vec::new();
+    let mut without = None;
     for (name, (path, report)) in [("from", from), ("to", to)] {
         step.note(&format!("unpacking {}", path.display()));
-        let tree = unpack(tools, path, report, scratch.path(), name)
-            .with_context(|| format!("unpacking the root of {}", path.display()))?;
+        let about = || format!("unpacking the root of {}", path.display());
+        let erofs = copy_root(path, report, scratch.path(), name).with_context(about)?;
+        let tree = scratch.path().join(name);
+        if let Err(error) = unpack(tools, scratch.path(), name, WITH_ATTRIBUTES) {
+            remove(&tree)?;
+            unpack(tools, scratch.path(), name, &[]).with_context(about)?;
+            without = Some(error);
+        }
+        fs::remove_file(erofs)?;
         trees.push(tree::walk(&tree)?);
+    }
+    if let Some(error) = &without {
+        session.progress.warn(&format!(
+            "extended attributes are not compared: the cache's file system does not take them: {error:#}"
+        ));
     }
     step.note("comparing");
     let to = trees.pop().unwrap_or_default();
     let from = trees.pop().unwrap_or_default();
-    let changes = changes(&from, &to)?;
+    let changes = changes(&from, &to, without.is_none())?;
     step.made(None);
     Ok(changes)
 }
 
-/// Unpacks the root of an image below `scratch`.
-fn unpack(
-    tools: &Tools,
-    image: &Path,
-    report: &Report,
-    scratch: &Path,
-    name: &str,
-) -> Result<PathBuf> {
+/// Copies the root of an image to a file in `scratch`.
+fn copy_root(image: &Path, report: &Report, scratch: &Path, name: &str) -> Result<PathBuf> {
     let disk = report.disk.as_ref();
     let partition = disk.and_then(|disk| {
         let mut all = disk.partitions.iter();
@@ -75,24 +86,29 @@ fn unpack(
     let partition = partition.with_context(|| {
         format!("it has no partition {LABEL_ROOT_A}; --no-files compares the rest")
     })?;
-    let erofs = format!("{name}.erofs");
     let mut disk = inspect::open(image)?;
     disk.seek(SeekFrom::Start(partition.offset))?;
-    let mut file = File::create(scratch.join(&erofs))?;
+    let path = scratch.join(format!("{name}.erofs"));
+    let mut file = File::create(&path)?;
     io::copy(&mut disk.take(partition.size), &mut file).context("copying the partition")?;
+    Ok(path)
+}
+
+/// Unpacks the copy of a root, into a folder beside it.
+fn unpack(tools: &Tools, scratch: &Path, name: &str, options: &[&str]) -> Result<()> {
     tools
         .sandbox()
         .bind(scratch, "/work")
         .command("fsck.erofs")
+        .args(options)
         .arg(format!("--extract=/work/{name}"))
-        .arg(format!("/work/{erofs}"))
+        .arg(format!("/work/{name}.erofs"))
         .run()?;
-    fs::remove_file(scratch.join(&erofs))?;
-    Ok(scratch.join(name))
+    Ok(())
 }
 
 /// The paths that differ, sorted.
-fn changes(from: &[Item], to: &[Item]) -> Result<Vec<FileChange>> {
+fn changes(from: &[Item], to: &[Item], with_attributes: bool) -> Result<Vec<FileChange>> {
     let index = |items: &'_ [Item]| -> BTreeMap<String, Item> {
         let items = items.iter();
         items
@@ -108,7 +124,7 @@ fn changes(from: &[Item], to: &[Item]) -> Result<Vec<FileChange>> {
     for (path, one) in &old {
         let two = new.get(path);
         let what = match two {
-            Some(two) => differences(one, two)?,
+            Some(two) => differences(one, two, with_attributes)?,
             None => Vec::new(),
         };
         if two.is_none() || !what.is_empty() {
@@ -134,7 +150,7 @@ fn changes(from: &[Item], to: &[Item]) -> Result<Vec<FileChange>> {
 }
 
 /// What two paths have otherwise. The times of all files are that of the lock.
-fn differences(one: &Item, two: &Item) -> Result<Vec<&'static str>> {
+fn differences(one: &Item, two: &Item, with_attributes: bool) -> Result<Vec<&'static str>> {
     let (old, new) = (&one.meta, &two.meta);
     let kind = |item: &Item| {
         let kind = item.meta.file_type();
@@ -161,7 +177,31 @@ fn differences(one: &Item, two: &Item) -> Result<Vec<&'static str>> {
     if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
         what.push("owner");
     }
+    if with_attributes && attributes(&one.path)? != attributes(&two.path)? {
+        what.push("attributes");
+    }
     Ok(what)
+}
+
+/// The extended attributes of a file or folder, but for labels, which the host gives to every file by its own policy. In a user
+/// namespace the kernel writes a capability with the namespace's root, and reads it back without.
+fn attributes(path: &Path) -> Result<BTreeMap<OsString, Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    if fs::symlink_metadata(path)?.is_symlink() {
+        return Ok(found);
+    }
+    let about = || format!("reading the extended attributes of {}", path.display());
+    let names = match xattr::list(path) {
+        Ok(names) => names,
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => return Ok(found),
+        Err(error) => return Err(error).with_context(about),
+    };
+    for name in names.filter(|name| name != "security.selinux") {
+        if let Some(value) = xattr::get(path, &name).with_context(about)? {
+            found.insert(name, value);
+        }
+    }
+    Ok(found)
 }
 
 fn same_bytes(one: &Path, two: &Path) -> Result<bool> {
@@ -247,8 +287,12 @@ mod tests {
             ("type", ">a", 0),
             ("new", "12345", 0o644),
         ]);
+        xattr::set(one.path().join("same"), "user.note", b"a").unwrap();
+        for tree in [&one, &two] {
+            xattr::set(tree.path().join("mode"), "user.note", b"a").unwrap();
+        }
         let walk = |tree: &tempfile::TempDir| tree::walk(tree.path()).unwrap();
-        let found = changes(&walk(&one), &walk(&two)).unwrap();
+        let found = changes(&walk(&one), &walk(&two), true).unwrap();
         let told: Vec<String> = summed(&found).iter().map(ToString::to_string).collect();
         assert_eq!(
             told,
@@ -259,10 +303,14 @@ mod tests {
                 "~ /longer content, 1 B → 2 B",
                 "~ /mode mode",
                 "+ /new 5 B",
+                "~ /same attributes",
                 "~ /type type, 1 B → 0 B",
             ]
         );
+        assert_eq!(found.len(), 10);
+        assert!(changes(&walk(&one), &walk(&one), true).unwrap().is_empty());
+        // Where they cannot be written, nothing is said of them.
+        let found = changes(&walk(&one), &walk(&two), false).unwrap();
         assert_eq!(found.len(), 9);
-        assert!(changes(&walk(&one), &walk(&one)).unwrap().is_empty());
     }
 }

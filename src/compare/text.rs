@@ -40,7 +40,7 @@ impl Display for Comparison {
         if has_other_root && self.files.as_ref().is_some_and(Vec::is_empty) {
             writeln!(
                 f,
-                "note: the roots have equal files, but for their extended attributes, which are not compared"
+                "note: the roots have equal files, and their file systems were written otherwise"
             )?;
         }
         for note in &self.notes {

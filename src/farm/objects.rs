@@ -19,6 +19,8 @@ const LONGEST: usize = 63;
 const HEADER: &str = "\
 # Apply this by `kubectl apply --server-side -f FILE`: without --server-side a lock of 256 KiB does not fit.
 ";
+/// The longest part of a file's name in its key, of which the API takes 253 characters.
+const LONGEST_KEY: usize = 200;
 /// Digits of a name's hash.
 const DIGITS: usize = 10;
 
@@ -126,7 +128,7 @@ fn parts(input: &Input) -> Vec<Part> {
     for (at, (path, file)) in input.files.iter().enumerate() {
         // Keys have no slashes; the number keeps two of one name apart.
         let name = path.rsplit('/').next().unwrap_or_default();
-        let key = format!("{at:03}-{}", plain(name, false));
+        let key = format!("{at:03}-{}", short(&plain(name, false), LONGEST_KEY));
         let size = file.content.len();
         let has_room = |part: &Part| part.size + size <= LARGEST;
         if !parts.last().is_some_and(has_room) {

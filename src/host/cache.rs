@@ -10,9 +10,11 @@
 //! A power cut may still truncate files that were renamed but not yet written back; a step therefore records the
 //! boot id of the host, and is valid in later boots only if [`Cache::settle`] has synced it.
 
+mod digests;
 mod key;
 mod limit;
 mod prune;
+mod remains;
 mod sync;
 mod uses;
 mod verified;
@@ -23,15 +25,12 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Error, Result, bail};
 use nix::sys::stat::Mode;
 
 use super::full_disk::{Place, explain, is_full};
 use super::progress::bytes;
-use crate::format::digest;
-use crate::format::hashed_file::HashedFile;
 
 pub use key::{Key, KeyBuilder};
 pub use limit::Limit;
@@ -49,8 +48,6 @@ const MADE: &str = ".slipway-made";
 const SYNCED: &str = ".slipway-synced";
 /// Lock file of the cache.
 const IN_USE: &str = ".slipway-in-use";
-/// Size below which files are hashed anew each time, bytes; reading the stored digest would take as long.
-const SMALL: u64 = 256 << 10;
 
 /// Results that other machines share. None of these fails: what cannot be had is made here.
 pub trait Shared: std::fmt::Debug + Send + Sync {
@@ -461,124 +458,6 @@ impl Cache {
                 _ => {}
             }
         }
-    }
-
-    /// Removes the remains of dead builds from `tmp/`: entries whose lock is free. Best effort: a rootless build that was killed
-    /// leaves folders of subordinate ids, which only a program in a user namespace can remove, and nothing here depends on them.
-    fn sweep(&self, remove: impl Fn(&Path) -> Result<()>) -> Result<()> {
-        for entry in fs::read_dir(self.root.join("tmp"))? {
-            let entry = entry?;
-            if let Err(error) = self.sweep_entry(&entry, &remove) {
-                let path = entry.path();
-                tracing::debug!("the remains {} stay: {error:#}", path.display());
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes an entry of `tmp/` if its lock is free. The lock file stays with an entry that cannot be removed.
-    fn sweep_entry(
-        &self,
-        entry: &fs::DirEntry,
-        remove: impl Fn(&Path) -> Result<()>,
-    ) -> Result<()> {
-        let path = self.root.join("locks").join(entry.file_name());
-        // A scratch folder exists shortly before its lock; such a young folder is not dead.
-        let young = entry
-            .metadata()
-            .and_then(|meta| meta.modified())
-            .is_ok_and(|at| {
-                SystemTime::now()
-                    .duration_since(at)
-                    .is_ok_and(|age| age < Duration::from_secs(2))
-            });
-        if young && !path.exists() {
-            return Ok(());
-        }
-        let held = File::create(&path)?;
-        if held.try_lock().is_ok()
-            && fs::metadata(&path)
-                .is_ok_and(|now| held.metadata().is_ok_and(|ours| ours.ino() == now.ino()))
-        {
-            remove(&entry.path())?;
-            fs::remove_file(&path)?;
-        }
-        Ok(())
-    }
-
-    /// SHA-256 of a file as hexadecimal digits. Stored by device, inode, size and times, so that an unchanged
-    /// big file costs one `stat`.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
-    pub fn digest(&self, path: &Path) -> Result<String> {
-        let is_known = |known: &str| (known.len() == 64).then(|| known.to_owned());
-        self.stored("digest", path, is_known, || {
-            let digest = digest::sha256(path)?;
-            Ok((digest.clone(), digest))
-        })
-    }
-
-    /// The hashes of a file that somebody else may change, for a key and for each later read. Stored as those of
-    /// [`Cache::digest`]: one that is out of date fails the read.
-    ///
-    /// # Errors
-    /// If the file cannot be read.
-    pub fn hashed(&self, path: &Path) -> Result<HashedFile> {
-        let is_known = |known: &str| HashedFile::of_text(path, known);
-        self.stored("hashed file", path, is_known, || {
-            let hashed = HashedFile::hash(path)?;
-            Ok((hashed.text(), hashed))
-        })
-    }
-
-    /// What a big file's content comes to: read from the text that was stored for an unchanged file, or made, with its text.
-    fn stored<T>(
-        &self,
-        name: &str,
-        path: &Path,
-        read: impl FnOnce(&str) -> Option<T>,
-        make: impl FnOnce() -> Result<(String, T)>,
-    ) -> Result<T> {
-        let about = || format!("reading {}", path.display());
-        let meta = fs::metadata(path).with_context(about)?;
-        if meta.len() < SMALL {
-            return Ok(make()?.1);
-        }
-        let memo = Key::of_data(name, 1)
-            .text("path", &path.to_string_lossy())
-            .text(
-                "stat",
-                &format!(
-                    "{}:{} {} {}.{} {}.{}",
-                    meta.dev(),
-                    meta.ino(),
-                    meta.len(),
-                    meta.mtime(),
-                    meta.mtime_nsec(),
-                    meta.ctime(),
-                    meta.ctime_nsec()
-                ),
-            )
-            .finish();
-        let memo = self.root.join("digests").join(memo.as_str());
-        let known = fs::read_to_string(&memo).ok();
-        if let Some(known) = known.and_then(|known| read(&known)) {
-            return Ok(known);
-        }
-        let (text, made) = make()?;
-        // A file written within the clock's granularity could change again with the same times.
-        let settled = meta.modified().is_ok_and(|at| {
-            SystemTime::now()
-                .duration_since(at)
-                .is_ok_and(|age| age > Duration::from_secs(2))
-        });
-        if settled {
-            let mut temporary = tempfile::NamedTempFile::new_in(self.root.join("digests"))?;
-            std::io::Write::write_all(&mut temporary, text.as_bytes())?;
-            temporary.persist(&memo)?;
-        }
-        Ok(made)
     }
 }
 

@@ -105,7 +105,15 @@ impl Unpacked<'_> {
             }
             EntryType::Link => {
                 let target = entry.link_name()?.context("a link without a target")?;
-                let target = self.folder.join(self::inside(&target)?);
+                let target = self::inside(&target)?;
+                let above = target.parent().unwrap_or(Path::new(""));
+                // Through a link it would be a file of the host.
+                ensure!(
+                    self.folders.contains(above),
+                    "a hard link below {}, which is not a folder before it",
+                    above.display()
+                );
+                let target = self.folder.join(target);
                 let meta = fs::symlink_metadata(&target)?;
                 ensure!(meta.is_file(), "a hard link to what is not a file");
                 fs::hard_link(target, &path)?;

@@ -7,7 +7,6 @@ use anyhow::{Context, Result};
 use image::paths::VAR_BROUGHT;
 use linux::atomic_file;
 
-use super::cut::failpoint;
 use super::staged::Staged;
 
 /// The paths that were brought to this node.
@@ -27,10 +26,7 @@ impl Brought {
 
     /// Writes the record, whose folder is there.
     pub(super) fn write(&self, sysroot: &Path) -> Result<()> {
-        let path = sysroot.join(VAR_BROUGHT);
-        failpoint()?;
-        atomic_file::write(&path, self.text().as_bytes(), 0o644)
-            .with_context(|| format!("writing {}", path.display()))
+        self.stage(sysroot)?.place()
     }
 
     /// Writes the record beside the one that is there, which it is to replace.

@@ -19,7 +19,6 @@ use image::var_list::{Content, FOLLOWING, Rights};
 use linux::{atomic_file, ioctl};
 use sha2::{Digest as _, Sha256};
 
-use super::cut::failpoint;
 use super::staged::Staged;
 
 /// What the lists of a root put below `/var`, by path.
@@ -78,10 +77,7 @@ impl Follows {
 
     /// Writes the record, whose folder is there.
     pub(super) fn write(&self, sysroot: &Path) -> Result<()> {
-        let path = sysroot.join(VAR_FOLLOWS);
-        failpoint()?;
-        atomic_file::write(&path, self.text().as_bytes(), 0o644)
-            .with_context(|| format!("writing {}", path.display()))
+        self.stage(sysroot)?.place()
     }
 
     /// Writes the record beside the one that is there, which it is to replace.

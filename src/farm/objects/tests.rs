@@ -122,6 +122,9 @@ fn locks_of_many_variants_are_divided_among_config_maps() {
             .files
             .insert(format!("recipes/a.{variant}.lock"), lock);
     }
+    // As long as a name of a file can be, and longer than a key.
+    let long = format!("recipes/{}", "x".repeat(255));
+    large.files.insert(long, file(b"x".to_vec()));
     let found = documents(&render(&[large.clone()], &settings()).unwrap());
     let (job, maps) = found.split_last().unwrap();
     assert_eq!(maps.len(), 3);
@@ -136,6 +139,7 @@ fn locks_of_many_variants_are_divided_among_config_maps() {
         assert!(size <= LARGEST, "{size}");
         for item in source["configMap"]["items"].as_array().unwrap() {
             let key = item["key"].as_str().unwrap();
+            assert!(key.len() <= 253, "{key}");
             assert!(data.contains_key(key) || map["binaryData"][key].is_string());
             paths.push(item["path"].as_str().unwrap().to_owned());
         }

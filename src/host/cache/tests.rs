@@ -2,6 +2,7 @@
 
 use super::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
 
 fn cache() -> (tempfile::TempDir, Cache) {
     let folder = tempfile::tempdir().unwrap();

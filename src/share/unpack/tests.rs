@@ -140,6 +140,10 @@ fn no_path_leads_out_of_the_folder() {
         ),
         (&[(T::Link, "x", "../../etc/passwd")], "leads out"),
         (
+            &[(T::Symlink, "a", "/etc"), (T::Link, "x", "a/passwd")],
+            "a hard link below a, which is not a folder before it",
+        ),
+        (
             &[(T::Symlink, "a", "/etc/passwd"), (T::Link, "x", "a")],
             "not a file",
         ),
