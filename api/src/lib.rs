@@ -11,7 +11,7 @@ pub mod probe;
 // Floor: lists, and what happens to their objects
 mod lists;
 
-pub use lists::Event;
+pub use lists::{Event, goes_on};
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};

@@ -1,14 +1,15 @@
 //! Lists of objects page by page, and what happens to their objects after that
 //! (<https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes>).
 
+use std::fmt;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
-use crate::{Api, LARGEST, Refusal, chain, message};
+use crate::{Api, LARGEST, NoAnswer, Refusal, message};
 
 /// Objects of one answer: a Node has some 20 KB, and an answer may have 8 MiB.
 const PAGE: u32 = 100;
@@ -22,6 +23,46 @@ pub enum Event {
     Kept(Value),
     /// It is there no longer; this was its last state.
     Deleted(Value),
+    /// Nothing else has happened up to the version of this object, which has nothing but that. The server says it where the path asks for
+    /// it (`allowWatchBookmarks=true`).
+    Bookmark(Value),
+}
+
+impl Event {
+    /// The `resourceVersion` that it leads to; none if the server named none.
+    #[must_use]
+    pub fn version(&self) -> Option<&str> {
+        let (Self::Kept(object) | Self::Deleted(object) | Self::Bookmark(object)) = self;
+        object["metadata"]["resourceVersion"].as_str()
+    }
+}
+
+/// The server reported an error in place of an event.
+#[derive(Debug)]
+struct AmongEvents;
+
+impl fmt::Display for AmongEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an error among the events")
+    }
+}
+
+/// Whether a watch that failed may go on after the last version that it has heard of: nobody answered, the answer was cut off, or the server
+/// does not take the request now. After an error among the events, an answer that is not understood and any other refusal that version is
+/// in doubt.
+pub fn goes_on(error: &Error) -> bool {
+    const LATER: [StatusCode; 4] = [
+        StatusCode::UNAUTHORIZED,
+        StatusCode::TOO_MANY_REQUESTS,
+        StatusCode::BAD_GATEWAY,
+        StatusCode::SERVICE_UNAVAILABLE,
+    ];
+    match error.downcast_ref::<Refusal>() {
+        Some(refusal) => {
+            LATER.contains(&refusal.status) && error.downcast_ref::<AmongEvents>().is_none()
+        }
+        None => error.downcast_ref::<NoAnswer>().is_some(),
+    }
 }
 
 impl Api {
@@ -50,7 +91,8 @@ impl Api {
     /// Calls `take` for what happens to the objects of a list after this version, until `take` breaks or the time is over.
     ///
     /// # Errors
-    /// If the server does not answer, refuses, or no longer knows what happened after this version (410).
+    /// If the server does not answer, refuses, or no longer knows what happened after this version (410). [`goes_on`] says whether the
+    /// version is to be used again.
     pub fn watch(
         &self,
         path: &str,
@@ -69,7 +111,7 @@ impl Api {
         let mut response = self
             .runtime
             .block_on(async { request.send().await })
-            .map_err(|error| anyhow!(chain(&error)))
+            .map_err(|error| NoAnswer::of(&error))
             .with_context(about)?;
         let status = response.status();
         let mut text = Vec::new();
@@ -79,7 +121,7 @@ impl Api {
                 // A server that holds the connection and says nothing is as good as one that ended the answer.
                 Err(error) if error.is_timeout() && begin.elapsed() >= time => return Ok(()),
                 piece => piece
-                    .map_err(|error| anyhow!(chain(&error)))
+                    .map_err(|error| NoAnswer::of(&error))
                     .with_context(about)?,
             };
             let Some(piece) = piece else { break };
@@ -110,7 +152,7 @@ impl Api {
     }
 }
 
-/// The event of a line; none of an empty line, or of a bookmark.
+/// The event of a line; none of an empty line.
 fn event(line: &[u8]) -> Result<Option<Event>> {
     if line.is_empty() {
         return Ok(None);
@@ -120,14 +162,14 @@ fn event(line: &[u8]) -> Result<Option<Event>> {
     match event["type"].as_str() {
         Some("ADDED" | "MODIFIED") => Ok(Some(Event::Kept(object))),
         Some("DELETED") => Ok(Some(Event::Deleted(object))),
-        Some("BOOKMARK") => Ok(None),
+        Some("BOOKMARK") => Ok(Some(Event::Bookmark(object))),
         Some("ERROR") => {
             let code = object["code"].as_u64().unwrap_or_default();
             let status = u16::try_from(code).ok();
             let status = status.and_then(|code| StatusCode::from_u16(code).ok());
             let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
             let message = message(object.to_string().as_bytes());
-            Err(Refusal { status, message }.into())
+            Err(Error::new(Refusal { status, message }).context(AmongEvents))
         }
         other => bail!("an event of the type {other:?}"),
     }

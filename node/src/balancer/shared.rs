@@ -90,6 +90,6 @@ pub(super) fn jittered(time: Duration) -> Duration {
 }
 
 /// A random number.
-pub(super) fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }

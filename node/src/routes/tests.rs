@@ -1,9 +1,9 @@
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, channel};
 
 use serde_json::json;
 
 use super::*;
-use crate::samples::{Request, server};
+use crate::samples::{CLOSED, Request, server};
 
 fn node(name: &str, addresses: &[&str], subnets: &[&str]) -> Value {
     let internal = |address: &&str| json!({"type": "InternalIP", "address": address});
@@ -76,7 +76,10 @@ fn said(request: &Request) -> (u16, String) {
         ("GET /api/v1/nodes", "limit=100&continue=next") => {
             json!({"metadata": {"resourceVersion": "7"}, "items": [first]}).to_string()
         }
-        ("GET /api/v1/nodes", "watch=true&resourceVersion=7&timeoutSeconds=50") => [
+        (
+            "GET /api/v1/nodes",
+            "allowWatchBookmarks=true&watch=true&resourceVersion=7&timeoutSeconds=50",
+        ) => [
             event("ADDED", &new),
             event("MODIFIED", &own),
             event("MODIFIED", &complete),
@@ -94,11 +97,13 @@ fn the_routes_follow_the_nodes_as_they_come_and_go() {
     let (url, _requests) = server(said);
     let api = Api::plain(&url).unwrap();
     let (sender, sets) = channel();
-    follow(&api, "node1", &mut |others| {
-        sender.send(shown(others)).unwrap();
-        Ok(())
-    })
-    .unwrap();
+    let mut known = Known::default();
+    known
+        .follow(&api, "node1", WATCH, &mut |others| {
+            sender.send(shown(others)).unwrap();
+            Ok(())
+        })
+        .unwrap();
     drop(sender);
     let (first, second) = ("10.244.1.0/24 by 10.0.0.2", "10.244.2.0/24 by 10.0.0.3");
     let sets: Vec<_> = sets.iter().collect();
@@ -132,7 +137,8 @@ fn what_the_control_plane_does_not_know_or_allow_is_an_error_and_the_routes_are_
             false => said(request),
         });
         let mut sets = Vec::new();
-        let error = follow(&Api::plain(&url).unwrap(), "node1", &mut |others| {
+        let api = Api::plain(&url).unwrap();
+        let error = Known::default().follow(&api, "node1", WATCH, &mut |others| {
             sets.push(shown(others));
             Ok(())
         });
@@ -156,11 +162,13 @@ fn an_event_that_is_cut_off_changes_nothing() {
         false => said(request),
     });
     let mut sets = Vec::new();
-    follow(&Api::plain(&url).unwrap(), "node1", &mut |others| {
-        sets.push(shown(others));
-        Ok(())
-    })
-    .unwrap();
+    let (api, mut known) = (Api::plain(&url).unwrap(), Known::default());
+    known
+        .follow(&api, "node1", WATCH, &mut |others| {
+            sets.push(shown(others));
+            Ok(())
+        })
+        .unwrap();
     assert_eq!(sets.len(), 1);
 }
 
@@ -168,11 +176,138 @@ fn an_event_that_is_cut_off_changes_nothing() {
 fn a_route_that_cannot_be_set_ends_the_watch() {
     let (url, _requests) = server(said);
     let mut count = 0;
-    let error = follow(&Api::plain(&url).unwrap(), "node1", &mut |_| {
+    let (api, mut known) = (Api::plain(&url).unwrap(), Known::default());
+    let error = known.follow(&api, "node1", WATCH, &mut |_| {
         count += 1;
         anyhow::ensure!(count < 2, "the kernel refuses");
         Ok(())
     });
     assert_eq!(error.unwrap_err().to_string(), "the kernel refuses");
     assert_eq!(count, 2);
+}
+
+/// The queries of the requests since the last call.
+fn queries(requests: &Receiver<Request>) -> Vec<String> {
+    let lines = requests.try_iter().map(|request| request.line);
+    lines
+        .map(|line| line.split_once('?').unwrap().1.to_owned())
+        .collect()
+}
+
+/// The versions of the watches are those of the last event or bookmark of the one before.
+#[test]
+fn the_nodes_are_listed_once_and_each_watch_goes_on_where_the_one_before_ended() {
+    let event = |kind: &str, version: &str, mut node: Value| {
+        node["metadata"]["resourceVersion"] = version.into();
+        json!({"type": kind, "object": node}).to_string() + "\n"
+    };
+    let (url, requests) = server(move |request| {
+        let new = node("w2", &["10.0.0.3"], &["10.244.2.0/24"]);
+        let watched = |version: &str| {
+            let query = format!("watch=true&resourceVersion={version}&");
+            request.line.contains(&query)
+        };
+        if watched("7") {
+            let bookmark = event("BOOKMARK", "9", json!({"kind": "Node"}));
+            (200, event("ADDED", "8", new) + &bookmark)
+        } else if watched("9") {
+            (200, event("DELETED", "12", new))
+        } else if watched("12") {
+            (200, String::new())
+        } else {
+            said(request)
+        }
+    });
+    let (api, mut known) = (Api::plain(&url).unwrap(), Known::default());
+    let mut sets = Vec::new();
+    for _ in 0..3 {
+        known
+            .follow(&api, "node1", WATCH, &mut |others| {
+                sets.push(shown(others).len());
+                Ok(())
+            })
+            .unwrap();
+    }
+    let lists = ["limit=100", "limit=100&continue=next"].map(str::to_owned);
+    let watches = [7, 9, 12].map(|version| {
+        format!("allowWatchBookmarks=true&watch=true&resourceVersion={version}&timeoutSeconds=50")
+    });
+    assert_eq!(queries(&requests), [&lists[..], &watches].concat());
+    // Once before each watch, whatever the kernel has by then, and when a node comes or goes.
+    assert_eq!(sets, [1, 2, 2, 1, 1]);
+}
+
+/// What an API server that was restarted, or has other data by now, costs.
+#[test]
+fn only_a_version_that_is_gone_or_in_doubt_is_read_anew() {
+    let error = |code: u16| {
+        let status = json!({"kind": "Status", "message": "no", "code": code});
+        json!({"type": "ERROR", "object": status}).to_string() + "\n"
+    };
+    for (status, answer, lists) in [
+        (410, String::new(), true),
+        (200, error(410), true),
+        (200, error(503), true),
+        (403, String::new(), true),
+        (500, String::new(), true),
+        (200, "<html>\n".to_owned(), true),
+        (CLOSED, String::new(), false),
+        (401, String::new(), false),
+        (429, String::new(), false),
+        (503, String::new(), false),
+    ] {
+        let about = format!("{status} {answer}");
+        let (url, requests) = server(move |request| match request.line.contains("watch=true") {
+            true => (status, answer.clone()),
+            false => said(request),
+        });
+        let (api, mut known) = (Api::plain(&url).unwrap(), Known::default());
+        let mut follow = || known.follow(&api, "node1", WATCH, &mut |_| Ok(()));
+        follow().unwrap_err();
+        assert_eq!(queries(&requests).len(), 3, "{about}");
+        follow().unwrap_err();
+        let expected = if lists { 3 } else { 1 };
+        assert_eq!(queries(&requests).len(), expected, "{about}");
+    }
+}
+
+/// With a version beyond those of the API server's data no event would ever come.
+#[test]
+fn a_version_that_the_api_server_says_nothing_after_is_in_doubt() {
+    for (time, keeps) in [(WATCH, true), (Duration::ZERO, false)] {
+        let (url, _requests) = server(|request| match request.line.contains("watch=true") {
+            true => (200, String::new()),
+            false => said(request),
+        });
+        let (api, mut known) = (Api::plain(&url).unwrap(), Known::default());
+        known.follow(&api, "node1", time, &mut |_| Ok(())).unwrap();
+        assert_eq!(known.version.is_some(), keeps, "{time:?}");
+    }
+}
+
+#[test]
+fn nodes_do_not_ask_again_at_the_same_moment() {
+    let (url, _requests) = server(|_| (403, String::new()));
+    let mut known = Known::default();
+    let forbidden = known
+        .follow(&Api::plain(&url).unwrap(), "node1", WATCH, &mut |_| Ok(()))
+        .unwrap_err();
+    let other = Error::msg("no answer");
+    let mut among = |nodes: usize, version: Option<&str>, error: &Error| {
+        let other = |number| (format!("w{number}"), Vec::new());
+        known.others = (0..nodes).map(other).collect();
+        known.version = version.map(str::to_owned);
+        let pauses: BTreeSet<Duration> = (0..100).map(|_| known.pause(error)).collect();
+        assert!(pauses.len() > 10, "{pauses:?}");
+        (*pauses.first().unwrap(), *pauses.last().unwrap())
+    };
+    let seconds = Duration::from_secs;
+    let (first, last) = among(1000, Some("7"), &other);
+    assert!(first >= seconds(5) && last <= seconds(10), "{last:?}");
+    // A thousand lists are spread as those of before were, which each node asked for every 50 s.
+    let (first, last) = among(1000, None, &other);
+    assert!(first >= seconds(5) && last > seconds(30), "{last:?}");
+    assert!(last <= seconds(60), "{last:?}");
+    let (first, last) = among(2, None, &forbidden);
+    assert!(first >= seconds(30) && last <= seconds(61), "{last:?}");
 }
