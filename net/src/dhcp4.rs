@@ -7,9 +7,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use dhcproto::Encodable;
 use dhcproto::v4::{DhcpOption, DhcpOptions, Flags, Message, MessageType, Opcode, OptionCode};
-use dhcproto::{Decodable, Decoder, Encodable};
 
+use crate::dhcp4_options::decode;
 use crate::identity::client_identifier;
 use crate::lease::{Lease, is_domain};
 use crate::route::Route;
@@ -21,6 +22,23 @@ const LONGEST: Duration = Duration::from_secs(16);
 const CHADDR: usize = 16;
 /// Requests of one offer before the client discovers again.
 const REQUESTS: u32 = 3;
+
+/// What a server is asked for.
+const REQUESTED: [OptionCode; 7] = [
+    OptionCode::SubnetMask,
+    OptionCode::ClasslessStaticRoute,
+    OptionCode::Router,
+    OptionCode::DomainNameServer,
+    OptionCode::DomainName,
+    OptionCode::DomainSearch,
+    OptionCode::InterfaceMtu,
+];
+/// What else of its answers is read.
+const ANSWERED: [OptionCode; 3] = [
+    OptionCode::MessageType,
+    OptionCode::ServerIdentifier,
+    OptionCode::AddressLeaseTime,
+];
 
 #[derive(Clone, Debug)]
 enum Phase {
@@ -112,15 +130,7 @@ impl Client {
         let identifier = client_identifier(&self.mac);
         options.insert(DhcpOption::ClientIdentifier(identifier));
         options.insert(DhcpOption::MaxMessageSize(1472));
-        options.insert(DhcpOption::ParameterRequestList(vec![
-            OptionCode::SubnetMask,
-            OptionCode::ClasslessStaticRoute,
-            OptionCode::Router,
-            OptionCode::DomainNameServer,
-            OptionCode::DomainName,
-            OptionCode::DomainSearch,
-            OptionCode::InterfaceMtu,
-        ]));
+        options.insert(DhcpOption::ParameterRequestList(REQUESTED.to_vec()));
         match self.phase {
             Phase::Discovering => {
                 options.insert(DhcpOption::MessageType(MessageType::Discover));
@@ -145,7 +155,7 @@ impl Client {
 
     /// Takes a received message. Returns the lease once it is granted; messages for other clients are ignored.
     pub(crate) fn receive(&mut self, bytes: &[u8], now: Duration) -> Option<Lease> {
-        let message = Message::decode(&mut Decoder::new(bytes)).ok()?;
+        let (message, unread) = decode(bytes, &[&ANSWERED[..], &REQUESTED].concat())?;
         // The sender chooses the length of the address, and dhcproto's `chaddr` panics if it is longer than the field.
         let ours = message.opcode() == Opcode::BootReply
             && message.xid() == self.xid
@@ -173,7 +183,12 @@ impl Client {
                 if message.yiaddr() == *address =>
             {
                 match lease(&message) {
-                    Ok(lease) => Some(lease),
+                    Ok(lease) => {
+                        for code in unread {
+                            tracing::warn!("net: option {code} of the lease cannot be decoded");
+                        }
+                        Some(lease)
+                    }
                     Err(error) => {
                         tracing::warn!("net: unusable lease: {error:#}");
                         self.restart(now);
@@ -233,7 +248,8 @@ fn lease(message: &Message) -> Result<Lease> {
 /// The length of the prefix, by the subnet mask.
 fn prefix(options: &DhcpOptions, address: Ipv4Addr) -> Result<u8> {
     let Some(DhcpOption::SubnetMask(mask)) = options.get(OptionCode::SubnetMask) else {
-        // Without a mask only the class of the address is left (RFC 791, section 3.2).
+        tracing::warn!("net: the lease of {address} has no subnet mask");
+        // Only the class of the address is left (RFC 791, section 3.2).
         return Ok(match address.octets()[0] {
             0..=127 => 8,
             128..=191 => 16,
@@ -295,6 +311,8 @@ fn search(options: &DhcpOptions) -> Vec<String> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use dhcproto::{Decodable, Decoder};
+
     use super::*;
 
     pub(crate) const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];

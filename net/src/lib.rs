@@ -15,6 +15,7 @@ mod route;
 pub mod routes;
 
 // Floor: leases
+mod dhcp4_options;
 mod identity;
 mod lease;
 
