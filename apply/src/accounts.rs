@@ -6,21 +6,22 @@ use anyhow::Result;
 use ignition::model::Config;
 
 use crate::journal::files::Intent;
-use crate::tree::{Tree, join, split};
+use crate::tree::{Tree, TreeEntry, is_below, join, split};
 
 mod databases;
 mod edit;
 
 use databases::Database;
-use edit::Home;
 pub(crate) use edit::{Accounts, SshKeys};
+use edit::{FormerUser, Home};
 
-/// Edits the accounts in memory according to the config, groups first. Problems are added to `wrong`.
+/// Edits the accounts in memory according to the config, groups first. Problems are added to `wrong`, warnings to `warnings`.
 pub(crate) fn plan(
     config: &Config,
     tree: &Tree,
     accounts: &mut Accounts,
     wrong: &mut Vec<String>,
+    warnings: &mut Vec<String>,
 ) -> SshKeys {
     let mut keys = SshKeys::new();
     let Some(passwd) = &config.passwd else {
@@ -52,22 +53,76 @@ pub(crate) fn plan(
         }
         keys.insert(user.name.clone(), lines);
     }
-    for home in &accounts.homes {
+    for home in accounts.homes.iter().filter(|home| !home.existing) {
         if let Err(error) = tree.check_writable(&home.path) {
             wrong.push(format!("$.passwd.users: home {error}"));
         }
     }
+    accounts.removed = removed_homes(tree, accounts, warnings);
     keys
 }
 
-/// Writes homes, account files and keys, in this order: a user whose home could not be made gets no account. `mounted`
-/// are the mount points of this run and the folders that were made for them.
+/// Real paths of the homes that go with their users, as by `userdel --remove`. The others are named in `warnings`.
+fn removed_homes(tree: &Tree, accounts: &Accounts, warnings: &mut Vec<String>) -> Vec<String> {
+    let mut removed = Vec::new();
+    for user in &accounts.former {
+        let entry = tree.find(&ignition::validate::clean(&user.home));
+        let Some(entry) = entry.filter(|entry| entry.stat().is_some()) else {
+            continue;
+        };
+        match check_removable(tree, accounts, user, &entry) {
+            Ok(()) => removed.push(entry.real),
+            Err(why) => warnings.push(format!(
+                "$.passwd.users: {} is removed, and the home {} stays: {why}",
+                user.name, user.home
+            )),
+        }
+    }
+    removed
+}
+
+/// Whether a home is the user's alone.
+fn check_removable(
+    tree: &Tree,
+    accounts: &Accounts,
+    user: &FormerUser,
+    home: &TreeEntry,
+) -> Result<(), String> {
+    if !tree.is_writable(&home.real) {
+        return Err("the root is read-only there".to_owned());
+    }
+    if home.stat().is_none_or(|meta| !meta.is_dir()) {
+        return Err("it is not a directory".to_owned());
+    }
+    if user.uid == 0 || tree.owner(home).0 != user.uid {
+        return Err("it does not belong to that user".to_owned());
+    }
+    for line in accounts.passwd.lines() {
+        let other = line.get(5).map(|other| ignition::validate::clean(other));
+        let Some(Ok(other)) = other.map(|other| tree.real_folder(&other)) else {
+            continue;
+        };
+        if other == home.real || is_below(&other, &home.real) {
+            return Err(format!("the home of {} is there too", line[0]));
+        }
+    }
+    tree.check_removable(home)
+}
+
+/// Removes homes, then writes homes, account files and keys, in this order: a user whose home could not be made gets no
+/// account, and a run that is interrupted before a home is removed finds its user again. `mounted` are the mount points of this
+/// run and the folders that were made for them.
 pub(crate) fn apply(
     tree: &Tree,
     accounts: &Accounts,
     keys: &SshKeys,
     mounted: &[String],
 ) -> Result<()> {
+    for home in &accounts.removed {
+        if let Some(entry) = tree.find(home) {
+            tree.remove(&entry)?;
+        }
+    }
     for home in &accounts.homes {
         make_home(tree, home, accounts.defaults.home_mode, mounted)?;
     }
@@ -98,9 +153,13 @@ pub(crate) fn intend(
     mounted: &[String],
     intent: &mut Intent,
 ) -> Result<()> {
+    for home in &accounts.removed {
+        intent.folder(tree, home)?;
+    }
     for home in &accounts.homes {
         let there = tree.find(&home.path).filter(|entry| entry.stat().is_some());
         match there {
+            None if home.existing => {}
             None => intent.home(tree, &home.path)?,
             Some(entry) => {
                 for folder in within(mounted, &entry.real) {
@@ -154,8 +213,15 @@ fn write(tree: &Tree, database: &Database, mode: u32, owner: (u32, u32)) -> Resu
 
 /// Makes a home from `/etc/skel`. It is filled under a temporary name and then renamed, so that a half-filled one never
 /// counts as complete. An existing home is not changed, as with useradd; except that a folder which only the mounts
-/// made, and which still belongs to root, becomes the user's, with mode 0700.
+/// made, and which still belongs to root, becomes the user's, with mode 0700. For a user who exists none is made.
 fn make_home(tree: &Tree, home: &Home, mode: u32, mounted: &[String]) -> Result<()> {
+    if home.existing
+        && tree
+            .find(&home.path)
+            .is_none_or(|entry| entry.stat().is_none())
+    {
+        return Ok(());
+    }
     let entry = tree.entry(&home.path)?;
     if entry.stat().is_some() {
         for folder in within(mounted, &entry.real) {

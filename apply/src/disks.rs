@@ -28,6 +28,7 @@ use crate::var::layers::{self, VarLayer};
 use crate::{arrays, device, mounts, volumes};
 use image::fault::Fault;
 use linux::block;
+use linux::disk_answers::{self, Silent};
 use linux::modprobe::Serving;
 use linux::modules::Network;
 use linux::programs::Programs;
@@ -75,7 +76,8 @@ pub fn plan(
                 rules: target.rules,
                 journal,
             };
-            match plan::plan(&inputs, &mut || world.random_guid()) {
+            let planned = plan::plan(&inputs, &mut || world.random_guid());
+            match with_doubt(planned, &disk_answers::silent(world)) {
                 Err(problems) if problems.missing => {
                     target.modules.load_for_disks();
                     target.modules.load_for_devices(Network::Without);
@@ -105,6 +107,27 @@ pub fn plan(
         true => Ok(plan),
         false => Err(refused(&wrong).into()),
     }
+}
+
+/// A plan is none as long as a disk does not answer: a name of the config may lead to that disk, or to it too, and what is
+/// planned may wipe another one.
+fn with_doubt(
+    planned: Result<DiskPlan, plan::PlanProblems>,
+    silent: &[Silent],
+) -> Result<DiskPlan, plan::PlanProblems> {
+    if silent.is_empty() {
+        return planned;
+    }
+    let mut problems = match planned {
+        Err(problems) => problems,
+        Ok(_) => plan::PlanProblems {
+            missing: true,
+            ..plan::PlanProblems::default()
+        },
+    };
+    let line = |one: &Silent| format!("{} does not answer, and may be meant", one.shown);
+    problems.lines.extend(silent.iter().map(line));
+    Err(problems)
 }
 
 fn refused(wrong: &[String]) -> Fault {
@@ -197,7 +220,10 @@ fn arrays(root: &Programs, plan: &DiskPlan, journal: &mut DiskJournal) -> Result
             .spec
             .apply(root, &members, array.made)
             .with_context(|| at.clone())?;
-        journal.note(at, array.key.as_deref(), Stage::Done)?;
+        // An array that existed before is not this node's to make again.
+        if !array.made {
+            journal.note(at, array.key.as_deref(), Stage::Done)?;
+        }
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use crate::accounts::Accounts;
 use crate::fetched::{Content, Contents, Fetched};
 use crate::joined::Joined;
 use crate::journal::files::{FileJournal, Intent};
-use crate::tree::{Tree, TreeEntry, split};
+use crate::tree::{Tree, TreeEntry, is_below, split};
 
 /// One entry to make, with all decisions.
 #[derive(Debug)]
@@ -20,12 +20,17 @@ pub(crate) struct Entry<'a> {
     path: String,
     owner: (Option<u32>, Option<u32>),
     mode: Option<u32>,
+    /// Whether the config replaces an existing entry: the mode and owner of that one are not kept either.
+    overwrite: bool,
     kind: Kind<'a>,
 }
 
 #[derive(Debug)]
 enum Kind<'a> {
-    Directory,
+    Directory {
+        /// Whether the directory exists and [`empty`] makes it anew.
+        emptied: bool,
+    },
     File {
         contents: Option<&'a Content>,
         append: &'a [Content],
@@ -37,21 +42,29 @@ enum Kind<'a> {
 }
 
 /// Plans all entries, in the order in which they are made: shallow ones first, hard links last. Problems are added to
-/// `wrong`.
+/// `wrong`. `repeated` means that an earlier run completed.
 pub(crate) fn plan<'a>(
     fetched: &'a Fetched,
     tree: &Tree,
     accounts: &Accounts,
-    journal: &FileJournal,
+    (journal, repeated): (&FileJournal, bool),
     wrong: &mut Vec<String>,
 ) -> Vec<Entry<'a>> {
     let Some(storage) = &fetched.model.storage else {
         return Vec::new();
     };
+    let emptied = match repeated {
+        // What is in them now is of the earlier run, or came later.
+        true => Vec::new(),
+        false => emptied(tree, storage.directories.as_deref().unwrap_or_default()),
+    };
+    let filesystems = storage.filesystems.iter().flatten();
     let mut planner = EntryPlanner {
         tree,
         accounts,
         journal,
+        mounts: filesystems.filter_map(|model| model.path.clone()).collect(),
+        emptied,
         seen: BTreeMap::new(),
         wrong,
     };
@@ -69,6 +82,34 @@ pub(crate) fn plan<'a>(
     let hard = |entry: &Entry<'_>| matches!(entry.kind, Kind::Link { hard: true, .. });
     out.sort_by_key(|entry| (hard(entry), entry.path.matches('/').count()));
     out
+}
+
+/// Real paths of the existing directories that `overwrite` empties.
+fn emptied(tree: &Tree, directories: &[Directory]) -> Vec<String> {
+    let existing = |directory: &Directory| {
+        let entry = tree.find(&through_var_link(tree, &directory.path))?;
+        let is_dir = entry.stat().is_some_and(|meta| meta.is_dir());
+        is_dir.then_some(entry.real)
+    };
+    let overwritten = directories.iter().filter(|d| d.overwrite == Some(true));
+    overwritten.filter_map(existing).collect()
+}
+
+/// Removes the directories that `overwrite` empties, and makes them anew: before the accounts, since homes of the config may be
+/// in them. After a power cut the content cannot be restored, as that of a file that was overwritten.
+pub(crate) fn empty(tree: &Tree, entries: &[Entry<'_>]) -> Result<()> {
+    for entry in entries {
+        if !matches!(entry.kind, Kind::Directory { emptied: true }) {
+            continue;
+        }
+        // One that was in another one is gone, and made later.
+        let place = tree.find(&entry.path);
+        if let Some(place) = place.filter(|place| place.stat().is_some_and(|now| now.is_dir())) {
+            tree.remove(&place)?;
+            tree.make_folder(&place, entry.mode.unwrap_or(0o755), entry.owner_or((0, 0)))?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether the existing file of `size` bytes holds the `wanted` content already: all of it where the config gives contents,
@@ -111,27 +152,50 @@ fn matches(tree: &Tree, path: &str, target: &str, hard: bool) -> bool {
         return false;
     };
     if !hard {
-        return entry.link_target().as_deref() == Some(target);
+        let now = entry.link_target();
+        return now.is_some_and(|now| clean_target(&now) == clean_target(target));
     }
     let id = |meta: Metadata| (meta.dev(), meta.ino());
     let other = tree
-        .find(&hard_target(path, target))
+        .find(&hard_target(target))
         .and_then(|other| other.stat());
     entry.stat().map(id) == other.map(id)
 }
 
-/// A relative target of a hard link is relative to the link's folder.
-fn hard_target(path: &str, target: &str) -> String {
+/// A relative target of a hard link is relative to the root, as for Ignition.
+fn hard_target(target: &str) -> String {
     match target.starts_with('/') {
         true => target.to_owned(),
-        false => ignition::validate::clean(&format!("{}/{target}", split(path).0)),
+        false => ignition::validate::clean(&format!("/{target}")),
     }
+}
+
+/// The target of a link as Go's `filepath.Clean` has it, by which Ignition compares.
+fn clean_target(target: &str) -> String {
+    if target.starts_with('/') {
+        return ignition::validate::clean(target);
+    }
+    let mut out: Vec<&str> = Vec::new();
+    for part in target.split('/') {
+        match part {
+            "" | "." => {}
+            ".." if out.last().is_some_and(|last| *last != "..") => {
+                out.pop();
+            }
+            part => out.push(part),
+        }
+    }
+    out.join("/")
 }
 
 struct EntryPlanner<'a> {
     tree: &'a Tree,
     accounts: &'a Accounts,
     journal: &'a FileJournal,
+    /// Mount points of the config.
+    mounts: Vec<String>,
+    /// Real paths of directories whose content is removed before the entries are made.
+    emptied: Vec<String>,
     seen: BTreeMap<String, String>,
     wrong: &'a mut Vec<String>,
 }
@@ -147,12 +211,18 @@ impl EntryPlanner<'_> {
         real.is_ok_and(|real| self.journal.replaced(&real))
     }
 
-    /// Checks that the path is writable and no other entry's; returns the existing file's metadata.
+    /// Checks that the path is writable and no other entry's; returns the metadata of the file that exists when the entry is
+    /// made.
     fn check(&mut self, at: &str, path: &str) -> Option<Metadata> {
         match self.tree.check_writable(path) {
             Ok(real) => {
+                let mut removed = self.emptied.iter().chain(&self.accounts.removed);
+                let is_removed = removed.any(|above| is_below(&real, above));
                 if let Some(other) = self.seen.insert(real, at.to_owned()) {
                     self.wrong(at, path, &format!("it is the same file as that of {other}"));
+                }
+                if is_removed {
+                    return None;
                 }
                 self.tree.find(path)?.stat()
             }
@@ -163,36 +233,63 @@ impl EntryPlanner<'_> {
         }
     }
 
+    /// Checks that an existing directory, which an entry with `overwrite` replaces, can be removed.
+    fn check_removable(&mut self, at: &str, path: &str, now: Option<&Metadata>) {
+        if now.is_none_or(|now| !now.is_dir()) {
+            return;
+        }
+        let entry = self.tree.find(path);
+        if let Some(Err(why)) = entry.map(|entry| self.tree.check_removable(&entry)) {
+            self.wrong(at, path, &why);
+        }
+    }
+
     fn directory<'a>(&mut self, at: &str, directory: &Directory) -> Entry<'a> {
         let path = through_var_link(self.tree, &directory.path);
-        if let Some(now) = self.check(at, &path)
-            && !now.is_dir()
-            && directory.overwrite != Some(true)
-            && !self.replaced(&path)
-        {
+        let overwrite = directory.overwrite == Some(true);
+        let now = self.check(at, &path);
+        if now.as_ref().is_some_and(|now| !now.is_dir()) && !overwrite && !self.replaced(&path) {
             let why = "it exists and is not a directory; overwrite is not set";
             self.wrong(at, &path, why);
+        }
+        let mount = self.mounts.iter();
+        let mount = mount.cloned().find(|m| *m == path || is_below(m, &path));
+        if let Some(mount) = mount.filter(|_| overwrite) {
+            // Known before the file system is made and mounted.
+            let why = format!("overwrite cannot remove it: a file system is mounted at {mount}");
+            self.wrong(at, &path, &why);
+        } else if overwrite && self.is_emptied(&path) {
+            self.check_removable(at, &path, now.as_ref());
         }
         Entry {
             owner: self.owner(at, directory.user.as_ref(), directory.group.as_ref()),
             mode: mode(directory.mode),
-            kind: Kind::Directory,
+            overwrite,
+            kind: Kind::Directory {
+                emptied: overwrite && self.is_emptied(&path),
+            },
             path,
         }
     }
 
+    fn is_emptied(&self, path: &str) -> bool {
+        let real = self.tree.real(path);
+        real.is_ok_and(|real| self.emptied.contains(&real))
+    }
+
     fn file<'a>(&mut self, at: &str, file: &File, contents: &'a Contents) -> Entry<'a> {
         let now = self.check(at, &file.path);
-        if let Some(now) = now
-            && file.overwrite != Some(true)
-            && !self.replaced(&file.path)
-        {
+        let overwrite = file.overwrite == Some(true);
+        if overwrite || self.replaced(&file.path) {
+            self.check_removable(at, &file.path, now.as_ref());
+        } else if let Some(now) = now {
             self.check_existing(at, &file.path, &now, contents);
         }
         Entry {
             path: file.path.clone(),
             owner: self.owner(at, file.user.as_ref(), file.group.as_ref()),
             mode: mode(file.mode),
+            overwrite,
             kind: Kind::File {
                 contents: contents.contents.as_ref(),
                 append: &contents.append,
@@ -219,11 +316,11 @@ impl EntryPlanner<'_> {
     fn link<'a>(&mut self, at: &str, link: &Link) -> Entry<'a> {
         let target = link.target.clone().unwrap_or_default();
         let hard = link.hard == Some(true);
-        if self.check(at, &link.path).is_some()
-            && link.overwrite != Some(true)
-            && !self.replaced(&link.path)
-            && !matches(self.tree, &link.path, &target, hard)
-        {
+        let now = self.check(at, &link.path);
+        let overwrite = link.overwrite == Some(true);
+        if overwrite || self.replaced(&link.path) {
+            self.check_removable(at, &link.path, now.as_ref());
+        } else if now.is_some() && !matches(self.tree, &link.path, &target, hard) {
             let why = "it exists and is not this link; overwrite is not set";
             self.wrong(at, &link.path, why);
         }
@@ -231,6 +328,7 @@ impl EntryPlanner<'_> {
             path: link.path.clone(),
             owner: self.owner(at, link.user.as_ref(), link.group.as_ref()),
             mode: None,
+            overwrite,
             kind: Kind::Link { target, hard },
         }
     }
@@ -290,7 +388,7 @@ impl Entry<'_> {
     /// Records the paths that [`Entry::apply`] will write to.
     pub(crate) fn intend(&self, tree: &Tree, intent: &mut Intent) -> Result<()> {
         match &self.kind {
-            Kind::Directory => intent.folder(tree, &self.path),
+            Kind::Directory { .. } => intent.folder(tree, &self.path),
             Kind::File { contents, append } => {
                 let whole = Joined::of(*contents, append);
                 intent.file_of(tree, &self.path, whole.sha256()?)
@@ -309,18 +407,18 @@ impl Entry<'_> {
             tree.settle()?;
         }
         match &self.kind {
-            Kind::Directory => self.directory(tree, &entry),
+            Kind::Directory { .. } => self.directory(tree, &entry),
             Kind::File { contents, append } => self.file(tree, &entry, *contents, append, repeated),
             Kind::Link { target, hard } => {
                 if matches(tree, &self.path, target, *hard) {
                     return match hard {
                         true => Ok(()),
-                        false => tree.own(&entry, self.owner_or(tree.owner(&entry))),
+                        false => tree.own(&entry, self.owner_or(self.kept_owner(tree, &entry))),
                     };
                 }
                 entry.remove()?;
                 match hard {
-                    true => tree.hard_link(&entry, &hard_target(&self.path, target)),
+                    true => tree.hard_link(&entry, &hard_target(target)),
                     false => tree.link(&entry, target, self.owner_or((0, 0))),
                 }
             }
@@ -336,7 +434,7 @@ impl Entry<'_> {
 
     fn directory(&self, tree: &Tree, entry: &TreeEntry) -> Result<()> {
         match entry.stat() {
-            Some(now) if now.is_dir() => self.permissions(tree, entry),
+            Some(now) if now.is_dir() => self.permissions(tree, entry, 0o755),
             now => {
                 if now.is_some() {
                     entry.remove()?;
@@ -346,9 +444,18 @@ impl Entry<'_> {
         }
     }
 
-    fn permissions(&self, tree: &Tree, entry: &TreeEntry) -> Result<()> {
-        tree.own(entry, self.owner_or(tree.owner(entry)))?;
-        match self.mode {
+    /// The owner of an existing entry, if the config does not replace it.
+    fn kept_owner(&self, tree: &Tree, entry: &TreeEntry) -> (u32, u32) {
+        match self.overwrite {
+            true => (0, 0),
+            false => tree.owner(entry),
+        }
+    }
+
+    /// Sets owner and mode of an entry that stays; `new` is the mode of one that is made.
+    fn permissions(&self, tree: &Tree, entry: &TreeEntry, new: u32) -> Result<()> {
+        tree.own(entry, self.owner_or(self.kept_owner(tree, entry)))?;
+        match self.mode.or(self.overwrite.then_some(new)) {
             Some(mode) => tree.chmod(entry, mode),
             None => Ok(()),
         }
@@ -372,7 +479,7 @@ impl Entry<'_> {
         if let Some(old) = &old
             && stays(entry, old.len(), contents.is_some(), &wanted, repeated)?
         {
-            return self.permissions(tree, entry);
+            return self.permissions(tree, entry, 0o644);
         }
         // Contents make a new file; appending keeps mode and owner of the existing one.
         let kept = old.filter(|_| contents.is_none());

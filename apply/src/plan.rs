@@ -67,7 +67,7 @@ pub struct DiskPlan {
     pub(crate) warnings: Vec<String>,
 }
 
-/// An array to make, or to start if an earlier run made it.
+/// An array to make, or to start if it is made already.
 #[derive(Debug)]
 pub(crate) struct PlannedArray {
     pub(crate) spec: arrays::ArraySpec,
@@ -75,6 +75,8 @@ pub(crate) struct PlannedArray {
     /// By what a later boot knows all of its members again; none if nothing names one of them.
     pub(crate) key: Option<String>,
     pub(crate) made: bool,
+    /// Whether none of its members holds anything, if this run makes it.
+    pub(crate) blank: bool,
     /// The kernel's name of the array if it runs already.
     pub(crate) running: Option<String>,
 }

@@ -80,8 +80,7 @@ fn apply_to(
     journal: &mut FileJournal,
     (boot_id, now): (&str, u64),
 ) -> Result<Applied> {
-    let exists = |path: &str| tree.find(path).is_some_and(|entry| entry.stat().is_some());
-    let repeated = !journal.is_resumed() && exists(ignition_result::PATH);
+    let repeated = is_repeated(tree, journal);
     journal.undo(tree)?;
     let plan = plan(fetched, tree, journal, now)?;
     if journal.is_kept() {
@@ -89,6 +88,7 @@ fn apply_to(
         let intent = intent.context("looking at what the config will change")?;
         journal.begin(&fetched.hash(), intent)?;
     }
+    files::empty(tree, &plan.entries).context("applying storage")?;
     accounts::apply(tree, &plan.accounts, &plan.keys, &disk_results.mounted)
         .context("applying passwd")?;
     for entry in &plan.entries {
@@ -112,6 +112,12 @@ fn apply_to(
             .map_or(0, Vec::len),
         warnings: plan.warnings,
     })
+}
+
+/// Whether an earlier run completed, and no journal has the state before it.
+fn is_repeated(tree: &Tree, journal: &FileJournal) -> bool {
+    let result = tree.find(ignition_result::PATH);
+    !journal.is_resumed() && result.is_some_and(|entry| entry.stat().is_some())
 }
 
 /// The plan of all changes to the root.
@@ -149,15 +155,11 @@ fn plan<'a>(
     let mut accounts = Accounts::load(tree, now / 86_400).context("reading the accounts")?;
     let (users, groups) = journal.accounts();
     accounts.remove_interrupted(users, groups);
-    let keys = accounts::plan(&fetched.model, tree, &mut accounts, &mut wrong);
+    let model = &fetched.model;
+    let keys = accounts::plan(model, tree, &mut accounts, &mut wrong, &mut warnings);
+    let journal = (journal, is_repeated(tree, journal));
     let entries = files::plan(fetched, tree, &accounts, journal, &mut wrong);
-    let units = units::plan(
-        &fetched.model,
-        tree,
-        &fetched.files,
-        &mut wrong,
-        &mut warnings,
-    );
+    let units = units::plan(model, tree, &fetched.files, &mut wrong, &mut warnings);
     for path in units.paths() {
         if let Err(error) = tree.check_writable(path) {
             wrong.push(format!("$.systemd.units: {error}"));

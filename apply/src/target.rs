@@ -38,7 +38,7 @@ pub struct Rules {
     pub has_all_units: bool,
     /// Whether `state` records the file system at `/var`, which every boot then opens before the network is up.
     pub remembers_var: bool,
-    /// Whether a journal records what an earlier run made. Without one, running arrays and open volumes are adopted.
+    /// Whether a journal records what an earlier run made. Without one, the devices' metadata alone decides.
     pub has_journal: bool,
     /// Whether this program serves the kernel's requests for modules; our initramfs has no other modprobe.
     pub answers_modprobe: bool,

@@ -12,6 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use image::paths::STATE;
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 
@@ -115,17 +116,51 @@ impl TreeEntry {
         fs::remove_dir(self.path()).unwrap_or_default();
     }
 
-    /// Removes the entry, a folder with its content.
+    /// Removes the entry, a folder with its content, unless a file system is mounted there.
     pub fn remove(&self) -> Result<()> {
         if self.stat().is_some() {
             failpoint()?;
         }
         let done = match self.stat() {
             None => Ok(()),
-            Some(meta) if meta.is_dir() => fs::remove_dir_all(self.path()),
+            Some(meta) if meta.is_dir() => {
+                if let Some(at) = self.mount_point()? {
+                    bail!("removing {}: a file system is mounted at {at}", self.real);
+                }
+                fs::remove_dir_all(self.path())
+            }
             Some(_) => fs::remove_file(self.path()),
         };
         done.with_context(|| format!("removing {}", self.real))
+    }
+
+    /// The path in the root of the first mount point at the folder or below it; none if the entry is not a folder.
+    fn mount_point(&self) -> Result<Option<String>> {
+        let at = |path: &Path| join(split(&self.real).0, &path.to_string_lossy());
+        let mut left = vec![PathBuf::from(&self.name)];
+        while let Some(path) = left.pop() {
+            // The kernel also refuses a bind mount of the same file system, which has the device number of its parent.
+            let how = OpenHow::new()
+                .flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC)
+                .resolve(ResolveFlag::RESOLVE_NO_XDEV | ResolveFlag::RESOLVE_NO_SYMLINKS);
+            let folder = match openat2(&self.parent, path.as_path(), how) {
+                Ok(folder) => folder,
+                Err(Errno::EXDEV) => return Ok(Some(at(&path))),
+                Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => continue,
+                Err(error) => {
+                    return Err(error).with_context(|| format!("looking at {}", at(&path)));
+                }
+            };
+            let folder = format!("/proc/self/fd/{}", folder.as_raw_fd());
+            let entries = fs::read_dir(folder).with_context(|| format!("listing {}", at(&path)))?;
+            for entry in entries {
+                let entry = entry?;
+                if entry.file_type()?.is_dir() {
+                    left.push(path.join(entry.file_name()));
+                }
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -236,6 +271,27 @@ impl Tree {
         ))
     }
 
+    /// Whether a folder may be removed with all that it holds.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub(crate) fn check_removable(&self, entry: &TreeEntry) -> Result<(), String> {
+        let (own, real) = (split(STATE).0, entry.real.as_str());
+        let is_own = real == own || is_below(real, own) || is_below(own, real);
+        if is_own && !self.is_writable("/") {
+            return Err(format!(
+                "it cannot be removed: {own} belongs to the node itself"
+            ));
+        }
+        match entry.mount_point() {
+            Ok(None) => Ok(()),
+            Ok(Some(at)) => Err(format!(
+                "it cannot be removed: a file system is mounted at {at}"
+            )),
+            Err(error) => Err(format!("{error:#}")),
+        }
+    }
+
     /// The entry at `path`, if its folder exists.
     pub fn find(&self, path: &str) -> Option<TreeEntry> {
         let (above, name) = split(path);
@@ -325,6 +381,12 @@ pub fn split(path: &str) -> (&str, &str) {
 /// A folder's path and a name.
 pub fn join(folder: &str, name: &str) -> String {
     format!("{}/{name}", folder.trim_end_matches('/'))
+}
+
+/// Whether a path is below `folder`; both without links.
+pub(crate) fn is_below(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder)
+        .is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// The target of a link in `folder`.

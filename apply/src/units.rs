@@ -108,33 +108,28 @@ impl UnitPlanner<'_> {
                 self.out.files.insert(path, contents.clone().into_bytes());
             }
         }
-        if let Some(contents) = unit
-            .contents
-            .as_ref()
-            .filter(|contents| !contents.is_empty())
-        {
-            self.out
-                .files
-                .insert(path.clone(), contents.clone().into_bytes());
-        }
+        let contents = unit.contents.as_ref();
+        let contents = contents.filter(|contents| !contents.is_empty());
         let is_mask = |target: Option<String>| target.as_deref() == Some("/dev/null");
         match unit.mask {
             Some(true) => {
-                if unit
-                    .contents
-                    .as_ref()
-                    .is_some_and(|contents| !contents.is_empty())
-                {
-                    let why =
-                        "a unit that is masked cannot have contents too: they have the same path";
-                    self.wrong.push(format!("{at}.mask: {why}"));
+                // Both have the same path: Ignition writes the contents, and then the link over them.
+                if contents.is_some() {
+                    let name = &unit.name;
+                    self.warnings.push(format!(
+                        "{at}: {name} is masked; its contents are not written"
+                    ));
                 }
                 self.out.links.insert(path, "/dev/null".to_owned());
+                return;
             }
             Some(false) if is_mask(self.tree.find(&path).and_then(|p| p.link_target())) => {
-                self.out.removed.insert(path);
+                self.out.removed.insert(path.clone());
             }
             _ => {}
+        }
+        if let Some(contents) = contents {
+            self.out.files.insert(path, contents.clone().into_bytes());
         }
     }
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{device, filesystems, mounts};
 use image::fault::Fault;
 use layers::VarLayer;
+use linux::disk_answers::with_silent;
 use linux::filesystem::Kind;
 use linux::modprobe::Serving;
 use linux::modules::Modules;
@@ -65,14 +66,14 @@ impl VarFilesystem {
         }
         let what = format!("the file system of /var, UUID {}", self.uuid);
         device::wait_for_uuid(root, modules, &what, &self.uuid)?.ok_or_else(|| {
-            Fault::new("the file system of /var was not found")
+            let fault = Fault::new("the file system of /var was not found")
                 .expected(format!(
                     "{} with UUID {}, which the node's config made",
                     self.format, self.uuid
                 ))
                 .found("no device with it")
-                .fix("attach its disk again; if it is there, its superblock is damaged: repair it from a rescue system")
-                .into()
+                .fix("attach its disk again; if it is there, its superblock is damaged: repair it from a rescue system");
+            with_silent(world, fault).into()
         })
     }
 

@@ -178,14 +178,15 @@ impl VolumeSpec {
                 volume.to_string(),
             );
         }
-        for (name, spec, found) in [
-            ("label", &self.label, &volume.label),
-            ("UUID", &self.uuid, &volume.uuid),
+        for (name, spec, found, any_case) in [
+            ("label", &self.label, &volume.label, false),
+            ("UUID", &self.uuid, &volume.uuid, true),
         ] {
-            if let Some(spec) = spec
-                .as_ref()
-                .filter(|spec| !spec.eq_ignore_ascii_case(found))
-            {
+            let differs = |spec: &&String| match any_case {
+                true => !spec.eq_ignore_ascii_case(found),
+                false => *spec != found,
+            };
+            if let Some(spec) = spec.as_ref().filter(differs) {
                 return refuse(&format!("the {name} {spec:?}"), format!("{found:?}"));
             }
         }
@@ -203,9 +204,9 @@ impl VolumeSpec {
         self.tpm || self.clevis.is_some()
     }
 
-    /// Whether only clevis opens it at later boots.
+    /// Whether clevis opens it at later boots.
     pub const fn needs_clevis(&self) -> bool {
-        self.clevis.is_some() && self.key.is_none()
+        self.clevis.is_some()
     }
 
     /// Whether it is bound to the machine's TPM.

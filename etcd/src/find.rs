@@ -1,6 +1,9 @@
 //! Finding the etcd volume: by serial number, a name in `/dev/disk/by-id`, file system label or partition label, never by the kernel's name of a device,
 //! which changes between boots.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 
@@ -8,8 +11,10 @@ use image::node::EtcdFind;
 
 use image::fault::Fault;
 use linux::block::{self, Disk};
+use linux::disk_answers::Heard;
 use linux::disk_identity;
 use linux::disk_names;
+use linux::disk_reader::Reads;
 use linux::filesystem::ext;
 use linux::world::World;
 
@@ -102,22 +107,37 @@ pub fn matching(
             .filter(|(found, _)| found == label)
             .map(|(_, volume)| volume)
             .collect(),
-        EtcdFind::Label(label) => disks
-            .iter()
-            .flat_map(|disk| {
-                let parts = Volume::partitions(disk).map(|(_, volume)| volume);
-                std::iter::once(Volume::disk(disk)).chain(parts)
-            })
-            // A device that cannot be read now counts as absent: the search is repeated.
-            .filter(|volume| {
-                ext::read(&volume.path)
-                    .ok()
-                    .flatten()
-                    .is_some_and(|found| found.label == *label)
-            })
-            .collect(),
+        EtcdFind::Label(label) => labelled(world, disks, label),
     };
     Ok(matches)
+}
+
+/// The volumes with a file system of this label. A device that cannot be read now counts as absent: the search is repeated.
+fn labelled(world: &World, disks: &[Disk], label: &str) -> Vec<Volume> {
+    let all = disks.iter().flat_map(|disk| {
+        let parts = Volume::partitions(disk).map(|(_, volume)| volume);
+        std::iter::once(Volume::disk(disk)).chain(parts)
+    });
+    let mut volumes: Vec<Volume> = all.collect();
+    let heard = ask(world, &volumes);
+    let has_label = |volume: &Volume| {
+        let found = ext::read(&volume.path).ok().flatten();
+        found.is_some_and(|found| found.label == label)
+    };
+    volumes.retain(|volume| heard.has(&volume.disk) && has_label(volume));
+    volumes
+}
+
+/// Asks the disks of these volumes for their superblocks, which are read next.
+pub(crate) fn ask<'w>(world: &'w World, volumes: &[Volume]) -> Heard<'w> {
+    let reads = volumes.iter().map(|volume| {
+        let reads = Reads {
+            path: volume.path.clone(),
+            stretches: vec![ext::STRETCH],
+        };
+        (volume.disk.clone(), reads)
+    });
+    block::ask(world, reads)
 }
 
 /// Whether a disk has the serial number or the name that the settings give.
@@ -210,190 +230,4 @@ pub fn list(disks: &[Disk]) -> String {
         text.push_str("no disks");
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::unix::fs::FileExt;
-
-    use super::*;
-    use linux::block::Partition;
-    use linux::world::Clock;
-
-    fn disk(name: &str, serial: Option<&str>, labels: &[&str]) -> Disk {
-        let partitions = labels
-            .iter()
-            .zip(1..)
-            .map(|(label, number)| Partition {
-                number,
-                name: format!("{name}{number}"),
-                path: format!("/dev/{name}{number}").into(),
-                label: (*label).to_owned(),
-                size: 1 << 30,
-                ..Partition::default()
-            })
-            .collect();
-        Disk {
-            name: name.to_owned(),
-            path: format!("/dev/{name}").into(),
-            serial: serial.map(str::to_owned),
-            size: 1 << 30,
-            sector: 512,
-            partitions,
-            ..Disk::default()
-        }
-    }
-
-    #[test]
-    fn a_volume_is_found_by_its_stable_name_only() {
-        let world = World::real();
-        let disks = [
-            disk("vda", Some("root"), &["ESP", "etcd"]),
-            disk("vdb", Some("etcd"), &[]),
-            disk("vdc", None, &[]),
-        ];
-        let by = |wanted| {
-            let volumes = matching(&world, &disks, &wanted, Some(&disks[0])).unwrap();
-            only(&world, volumes, "x")
-                .unwrap()
-                .map(|volume| volume.name)
-        };
-        assert_eq!(by(EtcdFind::Serial("etcd".into())).as_deref(), Some("vdb"));
-        assert_eq!(
-            by(EtcdFind::Partlabel("etcd".into())).as_deref(),
-            Some("vda2")
-        );
-        for id in ["virtio-etcd", "/dev/disk/by-id/virtio-etcd"] {
-            assert_eq!(by(EtcdFind::Id(id.into())).as_deref(), Some("vdb"));
-        }
-        assert_eq!(by(EtcdFind::Id("etcd".into())), None);
-        assert_eq!(by(EtcdFind::Id("/dev/vdb".into())), None);
-        assert_eq!(by(EtcdFind::Serial("vdb".into())), None);
-        assert_eq!(by(EtcdFind::Serial(String::new())), None);
-        assert_eq!(by(EtcdFind::Label("etcd".into())), None);
-    }
-
-    #[test]
-    fn two_volumes_and_the_system_disk_are_refused() {
-        let world = World::real();
-        let disks = [
-            disk("vda", Some("x"), &["etcd"]),
-            disk("vdb", Some("y"), &["etcd"]),
-            disk("vdc", Some("y"), &[]),
-        ];
-        for wanted in [
-            EtcdFind::Serial("y".into()),
-            EtcdFind::Partlabel("etcd".into()),
-        ] {
-            let volumes = matching(&world, &disks, &wanted, None).unwrap();
-            let fault = only(&world, volumes, &describe(&wanted)).unwrap_err();
-            assert!(fault.found.unwrap().contains("vdb"), "{wanted:?}");
-        }
-        for wanted in [
-            EtcdFind::Serial("x".into()),
-            EtcdFind::Id("virtio-x".into()),
-        ] {
-            let fault = matching(&world, &disks, &wanted, Some(&disks[0])).unwrap_err();
-            assert!(fault.what.contains("system disk"));
-        }
-    }
-
-    #[test]
-    fn two_paths_to_one_disk_are_told_from_two_disks() {
-        let folder = tempfile::tempdir().unwrap();
-        let world = World::below(folder.path(), Clock::Real);
-        let known_as = |name: &str, wwid: &str| {
-            let device = world.sys.join("block").join(name).join("device");
-            std::fs::create_dir_all(&device).unwrap();
-            std::fs::write(device.join("wwid"), wwid).unwrap();
-        };
-        let wanted = EtcdFind::Partlabel("etcd".into());
-        let disks = ["sda", "sdb"].map(|name| disk(name, Some("lun"), &["etcd"]));
-        let what = || {
-            let volumes = matching(&world, &disks, &wanted, None).unwrap();
-            only(&world, volumes, &describe(&wanted)).unwrap_err()
-        };
-        known_as("sda", "naa.600a098038304437415d4b6a59684a52\n");
-        assert!(what().what.contains("more than one volume"));
-        known_as("sdb", "naa.600a098038304437415d4b6a59684a53\n");
-        assert!(what().what.contains("more than one volume"));
-        known_as("sdb", "naa.600a098038304437415d4b6a59684a52\n");
-        let fault = what();
-        assert!(fault.what.contains("several paths to one disk (multipath)"));
-        let found = fault.found.unwrap();
-        for word in ["sda1", "sdb1", "wwn 600a098038304437415d4b6a59684a52"] {
-            assert!(found.contains(word), "{word}: {found}");
-        }
-        // Two partitions of one disk are no paths to it.
-        let one = [disk("sda", Some("lun"), &["etcd", "etcd"])];
-        let volumes = matching(&world, &one, &wanted, None).unwrap();
-        let fault = only(&world, volumes, "x").unwrap_err();
-        assert!(fault.what.contains("more than one volume"), "{fault:?}");
-    }
-
-    #[test]
-    fn a_part_of_another_device_is_refused_by_that_devices_name() {
-        let folder = tempfile::tempdir().unwrap();
-        let world = World::below(folder.path(), Clock::Real);
-        let dm = world.sys.join("block/dm-0/dm");
-        std::fs::create_dir_all(&dm).unwrap();
-        let found = |disk: &Disk, wanted: &EtcdFind| {
-            let disks = std::slice::from_ref(disk);
-            let mut volumes = matching(&world, disks, wanted, None).unwrap();
-            free(&world, &volumes.remove(0)).map_err(|fault| fault.found.unwrap())
-        };
-        let by = [
-            EtcdFind::Serial("x".into()),
-            EtcdFind::Partlabel("etcd".into()),
-        ];
-        let mut one = disk("sda", Some("x"), &["etcd", "other"]);
-        // What is built from another partition does not count.
-        one.partitions[1].holders.push("md0".into());
-        assert_eq!(by.each_ref().map(|by| found(&one, by)), [Ok(()), Ok(())]);
-        one.partitions[0].holders.push("md127".into());
-        let text = found(&one, &by[1]).unwrap_err();
-        assert!(
-            text.contains("sda1") && text.contains("the array md127"),
-            "{text}"
-        );
-        // What is built from the whole disk has its partitions too.
-        one.partitions[0].holders.clear();
-        one.holders.push("dm-0".into());
-        for (uuid, kind) in [
-            ("mpath-3600a", "the multipath map dm-0 (data)"),
-            ("CRYPT-LUKS2-1", "the encrypted volume dm-0 (data)"),
-            ("LVM-1", "the logical volume dm-0 (data)"),
-        ] {
-            std::fs::write(dm.join("uuid"), format!("{uuid}\n")).unwrap();
-            std::fs::write(dm.join("name"), "data\n").unwrap();
-            for by in &by {
-                let text = found(&one, by).unwrap_err();
-                assert!(text.contains(kind), "{text}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_file_system_label_is_read_from_the_volume() {
-        let folder = tempfile::tempdir().unwrap();
-        let world = World::below(folder.path(), Clock::Real);
-        let mut disks = [disk("vda", None, &[]), disk("vdb", None, &["data"])];
-        for (disk, at) in disks.iter_mut().zip([0, 1]) {
-            disk.path = folder.path().join(&disk.name);
-            let file = std::fs::File::create(&disk.path).unwrap();
-            file.set_len(8192).unwrap();
-            if at == 1 {
-                file.write_all_at(b"\x53\xef", 1080).unwrap();
-                file.write_all_at(b"kept", 1144).unwrap();
-            }
-        }
-        let found = matching(&world, &disks, &EtcdFind::Label("kept".into()), None).unwrap();
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].name, "vdb");
-        assert!(
-            list(&disks).contains("vdb (serial none, 1024 MiB, data)"),
-            "{}",
-            list(&disks)
-        );
-    }
 }

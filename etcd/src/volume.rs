@@ -4,6 +4,9 @@
 //! its journal is not replayed. A node that has a volume formats nothing and accepts nothing else. A refusal names expected
 //! and found, and the node keeps waiting, since the right disk may still be attached.
 
+#[cfg(test)]
+mod tests;
+
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
@@ -15,6 +18,7 @@ use image::node::{EtcdAdopt, EtcdGate, NodeSettings};
 use image::paths::{ETCD, RUN, RUN_ETCD_GATE};
 use image::report::LINE;
 use linux::block::{self, Disk};
+use linux::disk_answers::{self, Silent};
 use linux::ext4;
 use linux::filesystem::ext::Superblock;
 use linux::log::say;
@@ -147,9 +151,12 @@ fn wait(context: Context<'_>) -> Result<EtcdGate> {
             Ok(Search::Absent) => {
                 reported.clear();
                 context.modules.load_for_devices(Network::Without);
+                let silent = disk_answers::silent(world);
+                let silent = silent.iter().map(|one| format!(", and {one}"));
                 format!(
-                    "the etcd disk with the {wanted}; this machine has {}",
-                    find::list(&disks)
+                    "the etcd disk with the {wanted}; this machine has {}{}",
+                    find::list(&disks),
+                    silent.collect::<String>()
                 )
             }
             Err(error) => {
@@ -178,12 +185,15 @@ fn search<'a>(
 ) -> Result<Search> {
     let own = own::read(context.state)?;
     let wanted = context.settings.find().map_err(anyhow::Error::msg)?;
-    let matches = find::matching(context.world, disks, &wanted, context.system_disk)?;
+    let mut matches = find::matching(context.world, disks, &wanted, context.system_disk)?;
+    let heard = find::ask(context.world, &matches);
+    matches.retain(|volume| heard.has(&volume.disk));
     if matches.is_empty() {
         *settling = None;
         return Ok(Search::Absent);
     }
     let _held = hold(&matches);
+    drop(heard);
     if own.is_none() {
         let settling = settling.get_or_insert_with(|| {
             context.modules.load_for_devices(Network::Without);
@@ -194,10 +204,35 @@ fn search<'a>(
         }
     }
     let wanted = find::describe(&wanted);
-    let choice = own::choose(context.world, matches, &wanted, own.as_ref(), context.adopt)?;
-    let gate = choice.map(|choice| mount_checked(context, &choice));
+    let seen = matches.clone();
+    let choice = own::choose(context.world, matches, &wanted, own.as_ref(), context.adopt);
+    if !is_own(&choice) {
+        let silent = disk_answers::silent(context.world);
+        refuse_in_doubt(&silent, &seen, &wanted)?;
+    }
+    let gate = choice?.map(|choice| mount_checked(context, &choice));
     gate.transpose()
         .map(|gate| gate.map_or(Search::Absent, Search::Mounted))
+}
+
+fn is_own(choice: &Result<Option<Choice>, Fault>) -> bool {
+    matches!(choice, Ok(Some(choice)) if choice.consent == Consent::Own)
+}
+
+/// Refuses every volume but the node's own, which its UUID names, as long as a disk does not answer: that one may be meant, or
+/// be a second match, and what is taken in its place would be formatted or adopted.
+fn refuse_in_doubt(silent: &[Silent], seen: &[Volume], wanted: &str) -> Result<(), Fault> {
+    if silent.is_empty() {
+        return Ok(());
+    }
+    let mut found: Vec<String> = seen.iter().map(ToString::to_string).collect();
+    // Without the time: a refusal that changes is written anew.
+    let silent = silent.iter().map(|one| &one.shown);
+    found.extend(silent.map(|shown| format!("{shown}, which does not answer")));
+    Err(Fault::new("a disk that does not answer may be the etcd volume")
+        .expected(format!("an answer of every disk, before one with the {wanted} is taken"))
+        .found(found.join("; "))
+        .fix("examine the disk that does not answer and its cables; replace it, or detach it if it is not the etcd disk"))
 }
 
 /// Opens the volumes for the time of a search: at the last close of a device the kernel forgets what it has read of it, and

@@ -24,8 +24,13 @@ const USB: Duration = Duration::from_secs(2);
 /// devices are there, or the drive is.
 ///
 /// # Errors
-/// If the kernel's device events cannot be received.
+/// If the kernel's device events cannot be received, or a device that may be the drive does not answer.
 pub(crate) fn decide(boot: &Boot) -> Result<&'static Provider> {
+    decide_within(boot, settle::SILENT)
+}
+
+/// As [`decide`]; `silent` is how long a device that does not answer is waited for.
+fn decide_within(boot: &Boot, silent: Duration) -> Result<&'static Provider> {
     let (world, chosen) = (&boot.world, boot.identity.platform);
     let dmi = Dmi::read(&world.sys);
     let of_image = boot.manifest.platforms.iter().map(PlatformId::as_str);
@@ -38,7 +43,7 @@ pub(crate) fn decide(boot: &Boot) -> Result<&'static Provider> {
     };
     let media = Media::new(world, &boot.modules);
     let mut next = world.micros();
-    let found = settle::until(boot, USB, |last| {
+    let found = settle::until(boot, USB, silent, |last| {
         let now = world.micros();
         if now < next && !last {
             return false;
@@ -47,6 +52,7 @@ pub(crate) fn decide(boot: &Boot) -> Result<&'static Provider> {
         other.media.iter().any(|medium| is_there(&media, medium))
     })?;
     if !found {
+        settle::refuse_silent(world)?;
         return Ok(chosen);
     }
     let (vendor, product) = (&dmi.vendor, &dmi.product);
@@ -76,7 +82,8 @@ mod tests {
     use std::time::Instant;
 
     use image::cmdline::Cmdline;
-    use linux::samples::iso;
+    use linux::disk_reader::Readers;
+    use linux::samples::{hanging, iso};
     use linux::world::{Clock, World};
     use platform::providers::by_id;
 
@@ -84,7 +91,11 @@ mod tests {
 
     /// A machine of this vendor that counts as metal, with an image for these platforms.
     fn machine(folder: &Path, vendor: &str, platforms: &[&'static str]) -> Boot {
-        let world = Arc::new(World::below(folder, Clock::Real));
+        machine_in(World::below(folder, Clock::Real), vendor, platforms)
+    }
+
+    fn machine_in(world: World, vendor: &str, platforms: &[&'static str]) -> Boot {
+        let world = Arc::new(world);
         let dmi = world.sys.join("class/dmi/id");
         for folder in [&dmi, &world.dev, &world.sys.join("class/block")] {
             fs::create_dir_all(folder).unwrap();
@@ -122,6 +133,23 @@ mod tests {
         let began = Instant::now();
         assert_eq!(decide(&boot).unwrap().id, "openstack");
         assert!(began.elapsed() < USB);
+    }
+
+    #[test]
+    fn a_server_is_of_no_platform_while_a_drive_does_not_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut world = World::below(folder.path(), Clock::Real);
+        world.readers = Readers::with_patience(Duration::from_secs(1));
+        let boot = machine_in(world, "Dell Inc.", &["metal", "openstack"]);
+        let class = boot.world.sys.join("class/block/sr0");
+        fs::create_dir_all(class).unwrap();
+        hanging(&boot.world.dev.join("sr0"));
+        let error = decide_within(&boot, Duration::from_secs(4)).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("sr0, which has not answered for "), "{text}");
+        // The drive itself is found beside it.
+        attach(&boot.world, "sr1", &iso("config-2"));
+        assert_eq!(decide(&boot).unwrap().id, "openstack");
     }
 
     #[test]

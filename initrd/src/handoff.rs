@@ -159,9 +159,11 @@ fn write_record(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("writing {}", path.display()))
 }
 
-/// Ends whatever still runs beside this program: there should be nothing.
+/// Ends whatever still runs beside this program: there should be nothing but a process that waits for a disk which does not
+/// answer. That one is left to the next init.
 fn end_processes(world: &World) {
     let own = std::process::id();
+    let waiting = world.readers.processes();
     for name in linux::block::entries(&world.proc) {
         let Ok(id) = name.parse::<i32>() else {
             continue;
@@ -170,6 +172,7 @@ fn end_processes(world: &World) {
         let program = fs::read_link(world.proc.join(&name).join("exe"));
         if let Ok(program) = program
             && i64::from(id) != i64::from(own)
+            && !waiting.contains(&Pid::from_raw(id))
         {
             tracing::warn!(
                 "process {id} ({}) still runs before the handoff; killing it",
@@ -275,6 +278,8 @@ fn close_on_exec() -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use linux::disk_reader::Readers;
+    use linux::samples::hanging;
     use linux::world::Clock;
 
     use super::*;
@@ -314,6 +319,29 @@ mod tests {
         std::os::unix::fs::symlink("/usr/sbin/gone", place.join("exe")).unwrap();
         end_processes(&world);
         assert_eq!(console(&world), "");
+    }
+
+    #[test]
+    fn a_process_that_waits_for_a_disk_holds_up_no_handoff() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut world = world(folder.path());
+        world.readers = Readers::with_patience(Duration::from_secs(1));
+        let disk = world.sys.join("block/vdb");
+        fs::create_dir_all(&disk).unwrap();
+        fs::write(disk.join("size"), "2048\n").unwrap();
+        hanging(&world.dev.join("vdb"));
+        assert_eq!(linux::block::unanswered(&world).len(), 1);
+        let process = world.readers.processes()[0];
+        let place = world.proc.join(process.to_string());
+        fs::create_dir_all(&place).unwrap();
+        std::os::unix::fs::symlink("/init", place.join("exe")).unwrap();
+        let before = console(&world);
+        end_processes(&world);
+        assert_eq!(
+            waitpid(process, Some(WaitPidFlag::WNOHANG)),
+            Ok(WaitStatus::StillAlive)
+        );
+        assert_eq!(console(&world), before);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use image::guid::Guid;
 use image::modules::EFIVARS;
+use linux::firmware::{Counter, counter};
 use linux::modules::Modules;
 use linux::mount::{self, Flags};
 use linux::world::World;
@@ -16,10 +17,36 @@ pub(crate) fn partition(world: &World, modules: &Modules) -> Option<Guid> {
     firmware::loader_partition(world)
 }
 
-/// Path of the boot entry that this boot came from, if the loader counts its boots.
-pub(crate) fn counted_entry(world: &Arc<World>) -> Option<String> {
+/// What the boot loader says of the entry that it started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// It counts the boots of the entry.
+    Counted(Counter),
+    /// It knows the entry and counts no boots of it: the entry was blessed.
+    Blessed,
+    /// Nothing: a direct or PXE boot, another loader, or a counter that cannot be read.
+    Unknown,
+}
+
+impl Entry {
+    /// `counted` is the path of an entry whose boots are counted, `selected` whether systemd-boot has started one.
+    pub(crate) fn of(counted: Option<&str>, selected: bool) -> Self {
+        match counted {
+            Some(path) => counter(path).map_or(Self::Unknown, Self::Counted),
+            None if selected => Self::Blessed,
+            None => Self::Unknown,
+        }
+    }
+}
+
+/// The boot entry that this boot came from.
+pub(crate) fn entry(world: &Arc<World>) -> Entry {
     open(world, || of_running_kernel(world)?.load(&[EFIVARS]));
-    firmware::counted_entry(world)
+    let counted = firmware::counted_entry(world);
+    Entry::of(
+        counted.as_deref(),
+        firmware::selected_entry(world).is_some(),
+    )
 }
 
 /// The modules of the initramfs for the kernel that runs.
@@ -37,5 +64,38 @@ fn open(world: &World, load: impl FnOnce() -> Result<()>) {
     let mount = || mount::mount("efivarfs", &efivars, "efivarfs", Flags::MS_RDONLY, "");
     if let Err(error) = load().and_then(|()| mount()) {
         tracing::warn!("the boot loader's variables are not readable: {error:#}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use linux::world::Clock;
+
+    use super::*;
+
+    fn set(world: &World, name: &str, text: &str) {
+        let efivars = world.sys.join("firmware/efi/efivars");
+        fs::create_dir_all(&efivars).unwrap();
+        let mut bytes = vec![6, 0, 0, 0];
+        bytes.extend(text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes));
+        let name = format!("{name}-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f");
+        fs::write(efivars.join(name), bytes).unwrap();
+    }
+
+    #[test]
+    fn an_entry_is_blessed_where_the_loader_names_it_and_counts_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = Arc::new(World::below(folder.path(), Clock::Real));
+        assert_eq!(entry(&world), Entry::Unknown);
+        // The stub records its file after every start of a UKI, by a network's firmware too.
+        set(&world, "StubImageIdentifier", r"\EFI\Linux\demo_1.efi");
+        assert_eq!(entry(&world), Entry::Unknown);
+        set(&world, "LoaderEntrySelected", "demo_1.efi");
+        assert_eq!(entry(&world), Entry::Blessed);
+        set(&world, "LoaderBootCountPath", r"\EFI\Linux\demo_1+2-1.efi");
+        let counter = Counter { left: 2, done: 1 };
+        assert_eq!(entry(&world), Entry::Counted(counter));
     }
 }

@@ -1,5 +1,5 @@
 //! Recovery: the one way out of a failed boot, [`end`]. It shows the report on every active console, writes the ledger
-//! when there is one, sends the report to its receivers, and then reboots or stays up.
+//! when there is one, sends the report to its receivers, and then reboots, at once or after a while, or stays up.
 
 pub(crate) mod ledger;
 mod policy;
@@ -14,7 +14,6 @@ use crate::loader::of_running_kernel;
 use image::fault::Fault;
 use image::paths::{RUN_STATE, STATE};
 use image::report::Report;
-use linux::firmware::counter;
 use linux::kernel_call;
 use linux::kernel_log;
 use linux::log::say;
@@ -40,8 +39,7 @@ pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
     let report = with_failed_disks(world, error, report(step, error));
     let places = [world.in_sysroot(STATE), world.in_run(RUN_STATE)];
     let ledger = places.iter().find_map(|state| ledger::note(state, &report));
-    let entry = loader::counted_entry(world);
-    let policy = policy(ledger, entry.as_deref().and_then(counter));
+    let policy = policy(ledger, loader::entry(world));
     show(world, &report, policy);
     send::send(early, &report);
     // A boot that comes again may go better.
@@ -51,10 +49,11 @@ pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
     match policy {
         Policy::Reboot => {
             Waiter::until(world, Duration::from_secs(SHOWN_SECONDS)).count_down(|_| ());
-            sync(world);
-            world.consoles.release();
-            let Err(error) = reboot(RebootMode::RB_AUTOBOOT);
-            say(world, &format!("slipway: the reboot failed: {error}"));
+            restart(world);
+        }
+        Policy::RebootLater => {
+            screen::count_down(world);
+            restart(world);
         }
         Policy::StayUp => {}
     }
@@ -63,6 +62,14 @@ pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
         Waiter::until(world, REPEATED).count_down(|_| ());
         show(world, &report, Policy::StayUp);
     }
+}
+
+/// Reboots. Returns only if that fails.
+fn restart(world: &World) {
+    sync(world);
+    world.consoles.release();
+    let Err(error) = reboot(RebootMode::RB_AUTOBOOT);
+    say(world, &format!("slipway: the reboot failed: {error}"));
 }
 
 /// The report of an error, with the kernel's words about the disks that failed if the error may be theirs: a path in a file

@@ -5,6 +5,8 @@
 
 mod find;
 mod memory;
+#[cfg(test)]
+mod tests;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -21,6 +23,7 @@ use crate::loader;
 use image::fault::Fault;
 use linux::block::Disk;
 use linux::device_mapper::{Mapped, verity_line};
+use linux::disk_answers::with_silent;
 use linux::mount;
 use linux::mount::Flags;
 use linux::programs::Programs;
@@ -113,8 +116,10 @@ pub(crate) fn open(boot: &Boot) -> Result<Root> {
     })
 }
 
-/// Refuses a second disk with the same root that has appeared since the root was found: which of both was meant is not
-/// known, and the first one that was visible may be the copy. Reads nothing but disks that are new.
+/// Refuses a second disk with the same root that has appeared, or has answered, since the root was found: which of both was
+/// meant is not known, and the first one that was visible may be the copy. Reads nothing but disks that are new. One that
+/// does not answer is passed over: with it a node that was provisioned would never boot, and `settle` refuses it before the
+/// first write of all others.
 ///
 /// # Errors
 /// A [`Fault`] that names both disks.
@@ -122,11 +127,7 @@ pub(crate) fn refuse_copies(boot: &Boot, root: &Root) -> Result<()> {
     let (Some(disk), Some(hash)) = (&root.disk, &boot.cmdline.roothash) else {
         return Ok(());
     };
-    let mut disks: Vec<Disk> = block::disk_names(&boot.world)
-        .iter()
-        .filter(|name| !root.search.examined.contains(name))
-        .filter_map(|name| block::disk(&boot.world, name))
-        .collect();
+    let mut disks = block::disks_except(&boot.world, &root.search.examined);
     disks.push(disk.clone());
     find::among(
         &boot.world,
@@ -156,7 +157,8 @@ fn find(boot: &Boot, hash: &RootHash) -> Result<(Halves, Disk, Search)> {
         }
         Ok(found)
     })?;
-    let (halves, disk) = found.ok_or_else(|| find::absent(&block::disks(world), hash, loader))?;
+    let absent = || find::absent(&block::disks(world), hash, loader);
+    let (halves, disk) = found.ok_or_else(|| with_silent(world, absent()))?;
     tracing::info!(
         "root: {} and {} on {}{}",
         halves.data,

@@ -1,11 +1,14 @@
 //! Block devices: sysfs, partition tables, and the names that survive a reboot.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use image::guid::Guid;
 
+use crate::disk_answers::{self, Heard, Question, Silent};
+use crate::disk_reader::Reads;
 use crate::gpt;
 use crate::world::World;
 
@@ -16,6 +19,8 @@ pub const SYSFS_SECTOR: u64 = 512;
 const VOLATILE: [&str; 5] = ["ram", "zram", "sr", "fd", "nbd"];
 /// Prefixes of names whose devices the kernel builds from others.
 const STACKED: [&str; 3] = ["loop", "dm-", "md"];
+/// Bytes at the begin and at the end of a disk that hold a GPT of the usual size, with sectors of either size.
+const TABLE: u64 = 32 << 10;
 
 /// A block device that is not a partition: a disk, or one that the kernel builds from others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,9 +76,89 @@ pub struct Partition {
     pub size: u64,
 }
 
-/// All disks that can hold data, by name: no loop, RAM, optical, mapped, hidden or empty devices.
+/// All disks that can hold data, by name: no loop, RAM, optical, mapped, hidden or empty devices, and none that does not
+/// answer ([`unanswered`]).
 pub fn disks(world: &World) -> Vec<Disk> {
     named(world, |name| !starts_with_any(name, &STACKED))
+}
+
+/// [`disks`] but those with these names, which are not read.
+pub fn disks_except(world: &World, known: &[String]) -> Vec<Disk> {
+    let is_known = |name: &str| known.iter().any(|known| known == name);
+    named(world, |name| {
+        !starts_with_any(name, &STACKED) && !is_known(name)
+    })
+}
+
+/// The devices that were asked in this boot and have not answered until now. Disks that were not asked yet are asked.
+#[must_use]
+pub fn unanswered(world: &World) -> Vec<Silent> {
+    drop(ask_for_tables(world, &disk_names(world)));
+    disk_answers::still_silent(world)
+}
+
+/// Asks disks what is read of them and their partitions; each read comes with the kernel's name of its disk. Whoever reads
+/// from several disks does so first, and leaves those out that have not answered.
+#[must_use]
+pub fn ask(world: &World, reads: impl IntoIterator<Item = (String, Reads)>) -> Heard<'_> {
+    let mut disks: BTreeMap<String, Vec<Reads>> = BTreeMap::new();
+    for (disk, one) in reads {
+        disks.entry(disk).or_default().push(one);
+    }
+    let question = |(disk, reads): (String, Vec<Reads>)| Question {
+        shown: shown(world, &disk),
+        disk,
+        reads,
+    };
+    disk_answers::ask(world, disks.into_iter().map(question).collect())
+}
+
+fn ask_for_tables<'w>(world: &'w World, names: &[String]) -> Heard<'w> {
+    let read = |name: &String| {
+        let size = size(&world.sys.join("block").join(name))?;
+        let reads = Reads {
+            path: world.dev.join(name),
+            stretches: edges(size, TABLE),
+        };
+        Some((name.clone(), reads))
+    };
+    ask(world, names.iter().filter_map(read))
+}
+
+/// The first and the last bytes of a device with this size, as stretches that are read.
+#[must_use]
+pub fn edges(size: u64, each: u64) -> Vec<(u64, u64)> {
+    let each = each.min(size);
+    vec![(0, each), (size - each, each)]
+}
+
+/// A disk for people, before it has answered. The serial number of a virtio disk comes from the disk itself (`serial_show` in
+/// the kernel's `drivers/block/virtio_blk.c`), those of others from the kernel's memory.
+fn shown(world: &World, disk: &str) -> String {
+    let folder = world.sys.join("block").join(disk);
+    let known = match folder.join("serial").exists() {
+        true => None,
+        false => serial(&folder),
+    };
+    known.map_or_else(
+        || disk.to_owned(),
+        |serial| format!("{disk} (serial {serial})"),
+    )
+}
+
+/// The kernel's name of the disk that a device is a partition of; its own if it is none.
+#[must_use]
+pub fn disk_of(world: &World, name: &str) -> String {
+    let folder = world.sys.join("class/block").join(name);
+    let disk = || {
+        if !folder.join("partition").exists() {
+            return None;
+        }
+        // The folder of a partition is in that of its disk.
+        let real = fs::canonicalize(&folder).ok()?;
+        Some(real.parent()?.file_name()?.to_str()?.to_owned())
+    };
+    disk().unwrap_or_else(|| name.to_owned())
 }
 
 /// [`disks`], and the devices that the kernel builds from others: arrays, mapped and loop devices.
@@ -87,8 +172,11 @@ pub fn disk_names(world: &World) -> Vec<String> {
 }
 
 fn named(world: &World, wanted: impl Fn(&str) -> bool) -> Vec<Disk> {
-    names(world, wanted)
+    let names = names(world, wanted);
+    let heard = ask_for_tables(world, &names);
+    names
         .iter()
+        .filter(|name| heard.has(name))
         .filter_map(|name| disk(world, name))
         .collect()
 }
@@ -114,13 +202,17 @@ fn starts_with_any(name: &str, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// One disk by the kernel's name; none if there is no such disk or it has no size.
+/// Bytes of a device by its folder in sysfs; none if it has none.
+fn size(folder: &Path) -> Option<u64> {
+    let size = number(&folder.join("size"))?.checked_mul(SYSFS_SECTOR)?;
+    (size > 0).then_some(size)
+}
+
+/// One disk by the kernel's name; none if there is no such disk or it has no size. For one that is needed: it is waited for
+/// without an end.
 pub fn disk(world: &World, name: &str) -> Option<Disk> {
     let folder = world.sys.join("block").join(name);
-    let size = number(&folder.join("size"))?.checked_mul(SYSFS_SECTOR)?;
-    if size == 0 {
-        return None;
-    }
+    let size = size(&folder)?;
     let mut disk = Disk {
         name: name.to_owned(),
         path: world.dev.join(name),
@@ -243,7 +335,11 @@ pub fn number(path: &Path) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
+    use crate::disk_reader::Readers;
+    use crate::samples::{hanging, wake};
     use crate::world::Clock;
 
     fn write(path: &Path, text: impl AsRef<[u8]>) {
@@ -301,6 +397,60 @@ mod tests {
             |disks: Vec<Disk>| -> Vec<String> { disks.into_iter().map(|d| d.name).collect() };
         assert_eq!(names(disks(&world)), ["nvme0n1", "vda"]);
         assert_eq!(names(devices(&world)), ["nvme0n1", "vda"]);
+    }
+
+    #[test]
+    fn a_disk_that_does_not_answer_is_no_disk_until_it_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut world = World::below(folder.path(), Clock::Real);
+        world.readers = Readers::with_patience(Duration::from_secs(2));
+        let table = crate::samples::table(512, 64 << 20);
+        for (name, serial) in [
+            ("vda", ("serial", b"x".as_slice())),
+            ("sdb", ("device/serial", b"WD-7".as_slice())),
+        ] {
+            fake_disk(&world, name, serial, &table);
+        }
+        let names =
+            |disks: Vec<Disk>| -> Vec<String> { disks.into_iter().map(|disk| disk.name).collect() };
+        let node = world.dev.join("sdb");
+        fs::remove_file(&node).unwrap();
+        hanging(&node);
+        assert_eq!(names(disks(&world)), ["vda"]);
+        assert_eq!(names(devices(&world)), ["vda"]);
+        assert!(disks_except(&world, &["vda".to_owned()]).is_empty());
+        let silent = unanswered(&world);
+        assert_eq!(silent.len(), 1);
+        assert_eq!(silent[0].shown, "sdb (serial WD-7)");
+        // Its name in sysfs is no question to it.
+        assert_eq!(disk_names(&world), ["sdb", "vda"]);
+        let _awake = wake(&node);
+        let until = Instant::now() + Duration::from_secs(30);
+        while !unanswered(&world).is_empty() {
+            assert!(Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert_eq!(names(disks(&world)), ["sdb", "vda"]);
+    }
+
+    #[test]
+    fn a_partition_is_on_the_disk_whose_folder_it_is_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        let class = world.sys.join("class/block");
+        let real = world.sys.join("devices/pci/block/nvme0n1/nvme0n1p1");
+        write(&real.join("partition"), "1\n");
+        fs::create_dir_all(&class).unwrap();
+        for (name, real) in [
+            ("nvme0n1p1", real.as_path()),
+            ("nvme0n1", real.parent().unwrap()),
+        ] {
+            std::os::unix::fs::symlink(real, class.join(name)).unwrap();
+        }
+        for name in ["nvme0n1", "nvme0n1p1"] {
+            assert_eq!(disk_of(&world, name), "nvme0n1");
+        }
+        assert_eq!(disk_of(&world, "sr0"), "sr0");
     }
 
     #[test]

@@ -69,12 +69,15 @@ impl fmt::Display for Found {
     }
 }
 
+/// Bytes of the begin of a device that [`read`] looks at.
+pub const HEAD: u64 = 0x1_1000;
+
 /// Everything of these kinds that has its superblock on the stretch: usually one or none.
 ///
 /// # Errors
 /// If it cannot be read.
 pub fn read(stretch: Stretch<'_>) -> Result<Vec<Found>> {
-    let head = stretch.read(0, 0x1_1000)?;
+    let head = stretch.read(0, HEAD)?;
     let head = Bytes(&head);
     let all = [luks, ext, xfs, btrfs, vfat, swap];
     Ok(all.iter().filter_map(|read| read(head)).collect())

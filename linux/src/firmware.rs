@@ -25,6 +25,12 @@ pub fn counted_entry(world: &World) -> Option<String> {
     loader_variable(world, "LoaderBootCountPath")
 }
 
+/// Name of the boot entry that systemd-boot has started, counted or not; none with another loader
+/// (<https://systemd.io/BOOT_LOADER_INTERFACE/>).
+pub fn selected_entry(world: &World) -> Option<String> {
+    loader_variable(world, "LoaderEntrySelected")
+}
+
 /// The boot loader's counter of the entry that this boot came from, as it stands in the name after the loader counted this
 /// boot: `+LEFT-DONE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

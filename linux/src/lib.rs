@@ -7,6 +7,7 @@ pub mod ioctl;
 
 // Floor: watchdog, consoles, answers of disks, random test input
 pub mod console;
+pub mod disk_reader;
 #[cfg(any(test, feature = "testing"))]
 pub mod fuzz;
 pub mod nvme;
@@ -30,6 +31,9 @@ pub mod timeline;
 
 // Floor: waiting
 pub mod waiter;
+
+// Floor: disks that may not answer
+pub mod disk_answers;
 
 // Floor: devices and their contents
 pub mod block;

@@ -8,11 +8,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use image::modules::{MEDIA, UDF};
 
 use crate::block;
-use crate::filesystem::{self, Kind};
+use crate::disk_answers::{self, Heard, Silent};
+use crate::disk_reader::Reads;
+use crate::filesystem::{self, HEAD, Kind};
 use crate::modules::{Modules, Network};
 use crate::mount::{self, Flags};
 use crate::probe::Stretch;
@@ -61,7 +63,7 @@ impl<'a> Media<'a> {
     /// Mounts a medium, unless it is mounted; none if no device holds such a medium now.
     ///
     /// # Errors
-    /// If a device may hold the medium and none of its file systems mounts, and no other device holds it.
+    /// If a device may hold the medium and none of its file systems mounts, or does not answer, and no other device holds it.
     pub fn mount(&self, wanted: Medium<'_>) -> Result<Option<PathBuf>> {
         self.load_drivers();
         let mut failed = Ok(None);
@@ -73,7 +75,21 @@ impl<'a> Media<'a> {
                 Err(error) => failed = failed.and(Err(error)),
             }
         }
+        if failed.is_ok() {
+            self.is_sure(&wanted)?;
+        }
         failed
+    }
+
+    /// Refuses to say that there is no such medium while a device that may hold it does not answer: the boot would go on
+    /// without the config on it.
+    fn is_sure(&self, wanted: &Medium<'_>) -> Result<()> {
+        let mut silent = disk_answers::silent(self.world);
+        silent.retain(|one| may_hold(wanted, one));
+        match silent.is_empty() {
+            true => Ok(()),
+            false => bail!("{wanted} may be on {}", disk_answers::list(&silent)),
+        }
     }
 
     /// Whether a device holds a medium now, as far as its first sectors show; nothing is mounted.
@@ -192,8 +208,33 @@ impl Drop for Media<'_> {
     }
 }
 
+fn is_drive(name: &str) -> bool {
+    name.starts_with("sr")
+}
+
+/// Whether a silent device may hold a medium: a disc is in a drive.
+fn may_hold(wanted: &Medium<'_>, silent: &Silent) -> bool {
+    matches!(wanted, Medium::Labels(_)) || is_drive(&silent.disk)
+}
+
+/// Asks the disks of these devices for the begins of the devices; only to be opened, if a disc with any content is wanted.
+fn ask<'w>(world: &'w World, names: &[String], wanted: &Medium<'_>) -> Heard<'w> {
+    let stretches = match wanted {
+        Medium::Labels(_) => vec![(0, HEAD)],
+        Medium::Disc(_) => Vec::new(),
+    };
+    let reads = names.iter().map(|name| {
+        let reads = Reads {
+            path: world.dev.join(name),
+            stretches: stretches.clone(),
+        };
+        (block::disk_of(world, name), reads)
+    });
+    block::ask(world, reads)
+}
+
 /// The devices that may hold the medium, each with the types that its file system may have: the first with the label, every
-/// drive with a disc.
+/// drive with a disc. None of those that do not answer.
 fn find(world: &World, wanted: &Medium<'_>) -> Vec<(String, Kinds)> {
     const DISC: Kinds = &[("udf", ""), ("iso9660", "")];
     // A floppy drive is slow to say that it is empty; a network device that is not connected waits.
@@ -201,9 +242,13 @@ fn find(world: &World, wanted: &Medium<'_>) -> Vec<(String, Kinds)> {
     let folder = world.sys.join("class/block");
     let mut names = block::entries(&folder);
     names.retain(|name| !slow(name) && !block::is_hidden(&folder.join(name)));
+    if let Medium::Disc(_) = wanted {
+        names.retain(|name| is_drive(name));
+    }
     names.sort();
-    let has_disc =
-        |name: &String| name.starts_with("sr") && File::open(world.dev.join(name)).is_ok();
+    let heard = ask(world, &names, wanted);
+    names.retain(|name| heard.has(&block::disk_of(world, name)));
+    let has_disc = |name: &String| File::open(world.dev.join(name)).is_ok();
     let labelled = |labels: &[&str], name: String| {
         let (label, kinds) = label(&world.dev.join(&name))?;
         labels.contains(&label.as_str()).then_some((name, kinds))
@@ -256,9 +301,11 @@ fn iso_label(sector: &[u8; 512]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use super::*;
-    use crate::samples::iso;
+    use crate::disk_reader::Readers;
+    use crate::samples::{hanging, iso};
     use crate::world::Clock;
 
     fn fat(label: &str, at: usize, kind: (usize, &[u8])) -> Vec<u8> {
@@ -307,6 +354,32 @@ mod tests {
         let data = find(&world, &Medium::Labels(&["data"])).remove(0);
         assert_eq!(data.0, "md127");
         assert_eq!(data.1, [("ext4", "noload")]);
+    }
+
+    #[test]
+    fn a_medium_is_not_absent_as_long_as_a_device_does_not_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut world = World::below(folder.path(), Clock::Real);
+        world.readers = Readers::with_patience(Duration::from_secs(1));
+        let world = Arc::new(world);
+        fs::create_dir_all(&world.dev).unwrap();
+        for name in ["sr0", "vdb"] {
+            fs::create_dir_all(world.sys.join("class/block").join(name)).unwrap();
+        }
+        hanging(&world.dev.join("vdb"));
+        fs::write(world.dev.join("sr0"), iso("another")).unwrap();
+        let modules = Modules::none(Arc::clone(&world));
+        let media = Media::new(&world, &modules);
+        let error = media.mount(Medium::Labels(&["config-2"])).unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.starts_with("the medium labelled config-2 may be on vdb, which has not answered"),
+            "{text}"
+        );
+        assert!(!media.is_there(Medium::Labels(&["config-2"])));
+        // A disc is in a drive.
+        fs::remove_file(world.dev.join("sr0")).unwrap();
+        assert_eq!(media.mount(Medium::Disc("ovf-env.xml")).unwrap(), None);
     }
 
     #[test]

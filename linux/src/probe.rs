@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use anyhow::{Context, Result};
 
 /// Bytes that are read at the begin and at the end.
-const EDGE: u64 = 1 << 20;
+pub const EDGE: u64 = 1 << 20;
 /// Samples between the edges, each of [`SAMPLE`] bytes.
 const SAMPLES: u64 = 64;
 const SAMPLE: u64 = 4096;

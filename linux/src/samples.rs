@@ -1,13 +1,36 @@
-//! Superblocks and tables that tests use in place of real ones, here and in the crates above.
+//! Superblocks, tables and devices that hang, which tests use in place of real ones, here and in the crates above.
 
 #![allow(clippy::unwrap_used, reason = "test code may panic")]
 
+use std::fs::File;
+use std::path::Path;
+
 use image::guid::Guid;
 use image::layout;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 
 use crate::filesystem::Kind;
 use crate::gpt::{Entry, Table};
 use crate::md;
+
+/// Makes a device node that hangs: whoever opens it waits until [`wake`].
+///
+/// # Panics
+/// If there is a file of this name.
+pub fn hanging(node: &Path) {
+    mkfifo(node, Mode::S_IRWXU).unwrap();
+}
+
+/// Lets a hanging device answer as long as the result lives: it opens, and each read is an error.
+///
+/// # Panics
+/// If there is no such device.
+#[must_use]
+pub fn wake(node: &Path) -> File {
+    // Open for both ends it waits for nobody. A pipe has no places to read at.
+    File::options().read(true).write(true).open(node).unwrap()
+}
 
 /// A table with an ESP and a root on a disk of `size` bytes.
 #[must_use]

@@ -11,6 +11,7 @@ use image::guid::Guid;
 use nix::time::{ClockId, clock_gettime};
 
 use crate::console::Consoles;
+use crate::disk_reader::Readers;
 use crate::nvme::Answers;
 use crate::watchdog::Watchdog;
 
@@ -37,6 +38,8 @@ pub struct World {
     pub consoles: Consoles,
     /// What NVMe disks have answered.
     pub nvme: Answers,
+    /// Which disks have answered, and the processes that ask them.
+    pub readers: Readers,
 }
 
 /// The time, real or a test's.
@@ -67,6 +70,7 @@ impl World {
             watchdog: Watchdog::default(),
             consoles: Consoles::default(),
             nvme: Answers::default(),
+            readers: Readers::default(),
         }
     }
 

@@ -16,13 +16,24 @@ use super::databases::{Database, Defaults};
 /// What shadow-utils writes into gshadow(5) for a group without a password.
 const NO_GROUP_PASSWORD: &str = "!";
 
-/// A home that has to exist afterwards.
+/// The home of a user of the config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Home {
     /// Path as passwd has it.
     pub(crate) path: String,
     /// Owner.
     pub(crate) owner: (u32, u32),
+    /// Whether it is the home that an existing user has: it is not made if it is absent.
+    pub(crate) existing: bool,
+}
+
+/// A user who was removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FormerUser {
+    pub(crate) name: String,
+    pub(crate) uid: u32,
+    /// Path as passwd had it.
+    pub(crate) home: String,
 }
 
 /// The edited accounts of the node.
@@ -35,8 +46,12 @@ pub(crate) struct Accounts {
     pub(crate) subuid: Database,
     pub(crate) subgid: Database,
     pub(crate) defaults: Defaults,
-    /// Homes to make.
+    /// Homes to make, or to give to their users.
     pub(crate) homes: Vec<Home>,
+    /// Users who were removed.
+    pub(crate) former: Vec<FormerUser>,
+    /// Real paths of their homes that are removed with them.
+    pub(crate) removed: Vec<String>,
     /// Days since 1970, for shadow's "last change".
     pub(crate) today: u64,
     /// Users and groups that existed when the files were read.
@@ -59,6 +74,8 @@ impl Accounts {
             subgid: read("/etc/subgid")?,
             defaults: Defaults::load(tree),
             homes: Vec::new(),
+            former: Vec::new(),
+            removed: Vec::new(),
             today,
             initial: Default::default(),
         };
@@ -248,6 +265,7 @@ impl Accounts {
             self.homes.push(Home {
                 path: home,
                 owner: (uid, gid),
+                existing: false,
             });
         }
         self.join_groups(name, wanted.groups.as_deref().unwrap_or_default())
@@ -310,6 +328,7 @@ impl Accounts {
         if let Some(home) = wanted.home_dir.as_deref().filter(|home| !home.is_empty()) {
             self.change_home(name, home)?;
         }
+        self.keep_home(wanted);
         if let Some(hash) = &wanted.password_hash {
             self.shadow.set(name, 1, field(password_field(hash))?);
             self.shadow.set(name, 2, &self.today.to_string());
@@ -330,12 +349,35 @@ impl Accounts {
             self.homes.push(Home {
                 path: home.to_owned(),
                 owner: (uid, gid),
+                existing: false,
             });
         }
         Ok(())
     }
 
+    /// Records the home of an existing user, which only a mount may have made.
+    fn keep_home(&mut self, wanted: &User) {
+        let Some((uid, gid, path)) = self.user(&wanted.name) else {
+            return;
+        };
+        let is_new = self.homes.iter().any(|home| home.path == path);
+        if wanted.no_create_home != Some(true) && !is_new {
+            self.homes.push(Home {
+                path,
+                owner: (uid, gid),
+                existing: true,
+            });
+        }
+    }
+
     fn remove_user(&mut self, name: &str) {
+        if let Some((uid, _, home)) = self.user(name) {
+            self.former.push(FormerUser {
+                name: name.to_owned(),
+                uid,
+                home,
+            });
+        }
         let own = self.passwd.get(name).and_then(|line| line.get(3).cloned());
         self.passwd.remove(name);
         self.shadow.remove(name);

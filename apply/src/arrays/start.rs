@@ -12,6 +12,9 @@ use super::{node, uuid_in};
 use crate::device;
 use crate::device::Device;
 use image::fault::Fault;
+use linux::block;
+use linux::disk_answers::with_silent;
+use linux::disk_reader::Reads;
 use linux::modules::Modules;
 use linux::modules::Network;
 use linux::probe;
@@ -58,22 +61,34 @@ pub fn start(modules: &Modules, root: &Programs, name: &str, uuid: &str) -> Resu
     }
     tracing::warn!("disks: starting the array {name} without its absent members");
     let started = programs::succeed(root, &mdadm, &["--run", &format!("/dev/md/{name}")]);
-    started.context(
-        Fault::new(format!(
+    started.with_context(|| {
+        let fault = Fault::new(format!(
             "the array {name}, which /var is on, does not start"
         ))
         .expected(format!("enough members of the array {uuid}"))
         .found("too few")
-        .fix("attach its disks again"),
-    )?;
+        .fix("attach its disks again");
+        with_silent(world, fault)
+    })?;
     running(world, name).with_context(|| format!("the array {name} is not running"))
 }
 
-/// The devices that may be members and were not seen before.
+/// The devices that may be members and were not seen before. One that does not answer comes once it has.
 fn members(world: &World, seen: &mut BTreeSet<String>) -> Vec<Device> {
-    let devices = device::all(world).into_iter();
+    let mut devices = device::all(world);
+    devices.retain(|device| !device.busy() && !seen.contains(&device.name));
+    let reads = devices.iter().map(|device| {
+        let reads = Reads {
+            path: device.path.clone(),
+            stretches: block::edges(device.size, probe::EDGE),
+        };
+        (device.disk().to_owned(), reads)
+    });
+    let heard = block::ask(world, reads);
+    devices.retain(|device| heard.has(device.disk()));
+    seen.extend(devices.iter().map(|device| device.name.clone()));
     devices
-        .filter(|device| !device.busy() && seen.insert(device.name.clone()))
+        .into_iter()
         .filter(|device| {
             let known = File::open(&device.path)
                 .map_err(anyhow::Error::from)
@@ -95,9 +110,13 @@ pub(super) fn running(world: &World, name: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{FileExt, symlink};
+    use std::time::Instant;
 
     use super::*;
     use crate::fake::{Machine, write};
+    use linux::disk_answers::still_silent;
+    use linux::disk_reader::Readers;
+    use linux::samples::{hanging, wake};
 
     #[test]
     fn members_are_seen_once_and_only_free_ones_with_the_metadata() {
@@ -114,6 +133,36 @@ mod tests {
         let names: Vec<&str> = found.iter().map(|device| device.name.as_str()).collect();
         assert_eq!(names, ["vdb"]);
         assert!(members(&machine.world, &mut seen).is_empty());
+    }
+
+    #[test]
+    fn a_member_that_hangs_is_added_when_it_answers() {
+        let mut machine = Machine::new();
+        machine.world.readers = Readers::with_patience(Duration::from_secs(2));
+        machine.mounted("");
+        for (name, number) in [("vdb", "254:16"), ("vdc", "254:32")] {
+            let (_, file) = machine.add(name, &format!("x/{name}"), number, 0, 4 << 20);
+            file.write_all_at(b"\xfc\x4e\x2b\xa9", 4096).unwrap();
+        }
+        let (node, kept) = (machine.world.dev.join("vdb"), machine.world.dev.join("x"));
+        fs::rename(&node, &kept).unwrap();
+        hanging(&node);
+        let mut seen = BTreeSet::new();
+        let mut names = || -> Vec<String> {
+            let found = members(&machine.world, &mut seen);
+            found.into_iter().map(|device| device.name).collect()
+        };
+        assert_eq!(names(), ["vdc"]);
+        // The process has the pipe open; whoever reads next has the disk.
+        let awake = wake(&node);
+        fs::rename(&kept, &node).unwrap();
+        let until = Instant::now() + Duration::from_secs(30);
+        while !still_silent(&machine.world).is_empty() {
+            assert!(Instant::now() < until);
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        drop(awake);
+        assert_eq!(names(), ["vdb"]);
     }
 
     #[test]

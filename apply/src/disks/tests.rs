@@ -287,3 +287,27 @@ fn tables_are_wiped_mended_and_taken_up_again() {
     disk.run(none, &mut DiskJournal::default()).unwrap();
     assert_eq!((disk.kernel(), disk.table().is_none()), (Vec::new(), true));
 }
+
+#[test]
+fn nothing_is_planned_while_a_disk_does_not_answer() {
+    let silent = Silent {
+        disk: "vdb".to_owned(),
+        shown: "vdb (serial x)".to_owned(),
+        seconds: 10,
+    };
+    let none = with_doubt(Ok(DiskPlan::default()), &[]);
+    assert!(none.is_ok());
+    // It is waited for, as for a device that is missing.
+    let problems = with_doubt(Ok(DiskPlan::default()), std::slice::from_ref(&silent)).unwrap_err();
+    assert!(problems.missing);
+    let line = "vdb (serial x) does not answer, and may be meant";
+    assert_eq!(problems.lines, [line]);
+    // A mistake in the config is reported at once.
+    let wrong = plan::PlanProblems {
+        lines: vec!["wrong".to_owned()],
+        missing: false,
+    };
+    let problems = with_doubt(Err(wrong), &[silent]).unwrap_err();
+    assert!(!problems.missing);
+    assert_eq!(problems.lines, ["wrong", line]);
+}

@@ -2,7 +2,8 @@
 //! (<https://coreos.github.io/ignition/operator-notes/#partition-reuse-semantics>).
 //!
 //! Start and size 0 have the meaning that `sgdisk` gives them: the start of the largest free extent, and its end.
-//! Partitions begin on multiples of 1 MiB.
+//! Partitions begin on multiples of 1 MiB. On a disk that has grown, an existing partition may end where the disk ended when
+//! its table was made; what is made or resized has all of the disk.
 
 use std::collections::BTreeSet;
 
@@ -18,6 +19,8 @@ pub(crate) struct PartitionSpec {
     pub(crate) at: String,
     /// Number in the table; 0 for the next one that is free.
     pub(crate) number: u32,
+    /// The number that an earlier run of the config gave it.
+    pub(crate) earlier: Option<u32>,
     /// Label.
     pub(crate) label: Option<String>,
     /// Start; 0 for that of the largest free extent, none for the existing one.
@@ -64,7 +67,8 @@ pub(crate) struct PlannedTable {
     pub(crate) numbers: Vec<(String, u32)>,
 }
 
-/// Plans the table. `busy` are the numbers of partitions that are mounted or otherwise in use; `random` returns GUIDs.
+/// Plans the table, from the one that the disk has. `busy` are the numbers of partitions that are mounted or otherwise in
+/// use; `random` returns GUIDs.
 ///
 /// # Errors
 /// All problems, each with its path in the config.
@@ -74,15 +78,13 @@ pub(crate) fn plan(
     busy: &BTreeSet<u32>,
     random: &mut dyn FnMut() -> Guid,
 ) -> Result<PlannedTable, Vec<String>> {
-    let claimed = match_existing(before, specs);
-    let mut specs: Vec<PartitionSpec> = specs.to_vec();
-    for (spec, number) in specs.iter_mut().zip(claimed) {
-        spec.number = number;
-    }
-    // Deletions first, since they free space; and numbers in the config before chosen ones.
-    specs.sort_by_key(|spec| (spec.number == 0, spec.exists));
+    let usable = before.last_usable;
+    let mut grown = before.clone();
+    grown.grow();
+    let before = &grown;
+    let specs = in_order(before, specs);
     let mut wrong = Vec::new();
-    let spans = spans(before, &specs, &mut wrong);
+    let (spans, keeps_end) = spans(before, usable, &specs, &mut wrong);
     if !wrong.is_empty() {
         return Err(wrong);
     }
@@ -103,6 +105,11 @@ pub(crate) fn plan(
     for (spec, span, action) in creations {
         planner.create(spec, span, action, random);
     }
+    let fits = |entry: &Entry| entry.last <= usable;
+    // The next run finds the former end of the disk too.
+    if keeps_end && planner.table.entries.values().all(fits) {
+        planner.table.last_usable = usable;
+    }
     match planner.wrong.is_empty() {
         true => Ok(PlannedTable {
             table: planner.table,
@@ -120,10 +127,27 @@ struct Span {
     size: Option<u64>,
 }
 
+/// The entries in the order of the decisions, with their numbers: deletions first, since they free space; and numbers in the
+/// config before chosen ones. The config's own numbers count, so that a second run has the order of the first one.
+fn in_order(before: &Table, specs: &[PartitionSpec]) -> Vec<PartitionSpec> {
+    let claimed = match_existing(before, specs);
+    let mut ordered: Vec<(&PartitionSpec, u32)> = specs.iter().zip(claimed).collect();
+    ordered.sort_by_key(|(spec, _)| (spec.number == 0, spec.exists));
+    let numbered = ordered.into_iter().map(|(spec, number)| PartitionSpec {
+        number,
+        ..spec.clone()
+    });
+    numbered.collect()
+}
+
 /// Numbers of the config's partitions. An entry without a number takes that of a partition with its label, type and
 /// GUID: an earlier run made it, and the config does not ask for a second one of the same label.
 fn match_existing(before: &Table, specs: &[PartitionSpec]) -> Vec<u32> {
-    let mut taken: BTreeSet<u32> = specs.iter().map(|spec| spec.number).collect();
+    let known = |spec: &PartitionSpec| match spec.number {
+        0 => spec.earlier.unwrap_or(0),
+        number => number,
+    };
+    let mut taken: BTreeSet<u32> = specs.iter().map(known).collect();
     let mut numbers = Vec::new();
     for spec in specs {
         let matches = |(_, entry): &(&u32, &Entry)| {
@@ -142,7 +166,7 @@ fn match_existing(before: &Table, specs: &[PartitionSpec]) -> Vec<u32> {
             .iter()
             .filter(matches)
             .map(|(number, _)| *number);
-        let number = match (spec.number, candidates.next(), candidates.next()) {
+        let number = match (known(spec), candidates.next(), candidates.next()) {
             (0, Some(number), None) if spec.exists && taken.insert(number) => number,
             (number, ..) => number,
         };
@@ -152,13 +176,19 @@ fn match_existing(before: &Table, specs: &[PartitionSpec]) -> Vec<u32> {
 }
 
 /// Start and size of each entry in sectors. For entries with a number, 0 is resolved as if all entries were made again.
-fn spans(before: &Table, specs: &[PartitionSpec], wrong: &mut Vec<String>) -> Vec<Span> {
+/// `usable` is the last usable sector before the disk grew; gives whether a partition is there only by that one.
+fn spans(
+    before: &Table,
+    usable: u64,
+    specs: &[PartitionSpec],
+    wrong: &mut Vec<String>,
+) -> (Vec<Span>, bool) {
     let sectors = |mib: Option<u64>| mib.map(|mib| mib * (MIB / before.sector));
     let mut pretended = before.clone();
     for spec in specs {
         pretended.entries.remove(&spec.number);
     }
-    let mut spans = Vec::new();
+    let (mut spans, mut keeps_end) = (Vec::new(), false);
     for spec in specs {
         let mut span = Span {
             start: sectors(spec.start),
@@ -171,7 +201,13 @@ fn spans(before: &Table, specs: &[PartitionSpec], wrong: &mut Vec<String>) -> Ve
                 .size
                 .or(old.map(|old| old.last + 1 - old.first))
                 .unwrap_or(0);
-            match fit(&pretended, start, size) {
+            let fitted = fit(&pretended, start, size);
+            let kept = old
+                .filter(|_| !spec.resize)
+                .map(|old| (old.first, old.last))
+                .filter(|old| fit_below(&pretended, usable, start, size).as_ref() == Ok(old));
+            keeps_end |= kept.is_some_and(|kept| fitted.as_ref() != Ok(&kept));
+            match kept.map_or(fitted, Ok) {
                 Ok((first, last)) => {
                     pretended
                         .entries
@@ -186,7 +222,7 @@ fn spans(before: &Table, specs: &[PartitionSpec], wrong: &mut Vec<String>) -> Ve
         }
         spans.push(span);
     }
-    spans
+    (spans, keeps_end)
 }
 
 fn new_entry(first: u64, last: u64) -> Entry {
@@ -245,6 +281,13 @@ fn fit(table: &Table, start: u64, size: u64) -> Result<(u64, u64), String> {
         ));
     }
     Ok((first, last))
+}
+
+/// As [`fit`], with this last usable sector.
+fn fit_below(table: &Table, usable: u64, start: u64, size: u64) -> Result<(u64, u64), String> {
+    let mut table = table.clone();
+    table.last_usable = usable;
+    fit(&table, start, size)
 }
 
 /// Free extents, in order: first and last sector.

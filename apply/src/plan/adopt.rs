@@ -1,8 +1,10 @@
-//! Adopts arrays and volumes that an earlier run left running or open, as a system whose initrd runs Ignition does: it
-//! has no journal, so the metadata on the devices decides.
+//! Adopts arrays that exist already, and arrays and volumes that an earlier run left running or open: where the journal
+//! says nothing of them, the metadata on the devices decides. A system whose initrd runs Ignition has no journal, and a
+//! node has an empty one after a boot without a disk for `state`, or a new installation.
 
 use super::{DeviceRef, DiskPlanner};
 use crate::device::Device;
+use crate::partitions::table::PartitionAction;
 use crate::{arrays, volumes};
 use linux::md;
 use linux::md::Member;
@@ -54,8 +56,8 @@ impl DiskPlanner<'_> {
         }
     }
 
-    /// Whether an array exists already, by its name, level and size and on all of its devices. Only in Ignition's
-    /// place: on a node the journal decides.
+    /// Whether an array of which the journal says nothing exists already, by its name, level and size and on all of its
+    /// devices.
     ///
     /// # Errors
     /// If it is on only some of the devices: making it would overwrite the existing one.
@@ -64,9 +66,6 @@ impl DiskPlanner<'_> {
         spec: &arrays::ArraySpec,
         members: &[DeviceRef],
     ) -> Result<Option<ExistingArray>, String> {
-        if self.inputs.rules.has_journal {
-            return Ok(None);
-        }
         let found: Vec<Option<Member>> = members
             .iter()
             .map(|target| self.member(target).filter(|member| spec.has(member)))
@@ -74,6 +73,13 @@ impl DiskPlanner<'_> {
         let Some(first) = found.iter().flatten().next() else {
             return Ok(None);
         };
+        // On a node only members that this run does not make show that there is an array to keep.
+        let stays = |(target, member): (&DeviceRef, &Option<Member>)| {
+            member.is_some() && !self.is_given_up(target)
+        };
+        if self.inputs.rules.has_journal && !members.iter().zip(&found).any(stays) {
+            return Ok(None);
+        }
         let belongs = |member: &Option<Member>| {
             let member = member.as_ref();
             member.is_some_and(|member| member.array == first.array)
@@ -99,9 +105,40 @@ impl DiskPlanner<'_> {
         Ok(Some(ExistingArray { running }))
     }
 
+    /// Whether nothing on a target needs to be kept: this config makes its partition, in this run or with the complete
+    /// table in an earlier one, or an attempt with another config made all that it holds.
+    fn is_given_up(&self, target: &DeviceRef) -> bool {
+        if self.was_made_earlier(target) {
+            return true;
+        }
+        let DeviceRef::Partition(disk, number) = target else {
+            return false;
+        };
+        let journal = self.inputs.journal;
+        let mut tables = self.plan.tables.iter();
+        let table = tables.find(|change| change.disk.name == *disk);
+        table.is_some_and(|change| {
+            let is_made = |(made, action): &(u32, PartitionAction)| {
+                let makes = [PartitionAction::Create, PartitionAction::Recreate];
+                made == number && makes.contains(action)
+            };
+            let fresh = journal.is_fresh(&change.at, change.key.as_deref());
+            fresh || change.actions.iter().any(is_made)
+        })
+    }
+
     /// The superblock of the array that a target is a member of. A target that cannot be read is not a member, and is
-    /// reported when it is written to.
+    /// reported when it is written to; nor is a disk whose tables are wiped, and the superblock with them.
     fn member(&self, target: &DeviceRef) -> Option<Member> {
+        let is_wiped = |name: &String| {
+            let mut tables = self.plan.tables.iter();
+            tables.any(|change| change.wipe && change.disk.name == *name)
+        };
+        if let DeviceRef::Device(name) = target
+            && is_wiped(name)
+        {
+            return None;
+        }
         let (device, start, size) = self.stretch(target)?;
         let file = std::fs::File::open(&device.path).ok()?;
         md::read(Stretch::part(&file, start, size)).ok()?

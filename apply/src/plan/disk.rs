@@ -157,9 +157,7 @@ impl DiskPlanner<'_> {
             return Ok(system.table.clone());
         }
         if let Some(Some(table)) = self.tables.get(&disk.name) {
-            let mut table = table.clone();
-            table.grow();
-            return Ok(table);
+            return Ok(table.clone());
         }
         if ours {
             return empty();
@@ -213,9 +211,12 @@ impl DiskPlanner<'_> {
         let table = outcome.table;
         let changed = table.entries != now.entries;
         // A damaged copy is repaired in any case; a disk without partitions gets no table if the config has none
-        // either.
-        let mended =
-            there.as_ref().is_some_and(|there| !there.sound) && !self.is_system(&disk.name);
+        // either. A table that keeps the former end of its disk for a partition is complete.
+        let mut grown = table.clone();
+        grown.grow();
+        let mended = there.as_ref().is_some_and(|there| !there.sound)
+            && grown.last_usable == table.last_usable
+            && !self.is_system(&disk.name);
         let write = changed || (mended && !wipe);
         let kept =
             (write || !table.entries.is_empty() || (there.is_some() && !wipe)).then_some(table);
@@ -258,11 +259,8 @@ fn partition_spec(
         .map_err(|_| "number is out of range".to_owned())?;
     Ok(PartitionSpec {
         at: at.to_owned(),
-        number: if number == 0 {
-            earlier.unwrap_or(0)
-        } else {
-            number
-        },
+        number,
+        earlier,
         label: model.label.clone(),
         start: mib("startMiB", model.start_mib)?,
         size: mib("sizeMiB", model.size_mib)?,

@@ -33,7 +33,7 @@ impl DiskPlanner<'_> {
             && self.is_opened_by_clevis(&target)
         {
             let why = "/var cannot be on a volume that clevis opens: it is needed before the network is there; \
-                       a keyFile or clevis.tpm2 alone works";
+                       a keyFile without clevis works, and clevis.tpm2 alone";
             return self.wrong(&format!("{at}.path"), why.to_owned());
         }
         let key = self.key(&target);
@@ -75,9 +75,13 @@ impl DiskPlanner<'_> {
         };
         let is_ours = || self.was_made_earlier(target) || self.is_of_earlier_run(target);
         if self.stretch(target).is_none() {
+            let new_array = self.new_array(target);
             return Ok(match stage {
                 _ if self.is_new(target) => Some(spec.fresh()),
                 Some(Stage::Started) if spec.kind.is_some() => Some(FilesystemAction::Remake),
+                // What a new array shows is what its devices held, which it overwrites.
+                _ if new_array.is_some_and(|array| array.blank) => Some(spec.fresh()),
+                _ if new_array.is_some() => Some(anew),
                 Some(Stage::Done) => Some(FilesystemAction::Keep),
                 _ if is_ours() => Some(anew),
                 _ => None,

@@ -29,7 +29,14 @@ impl DiskPlanner<'_> {
             }
         }
         let targets: Vec<DeviceRef> = named.iter().map(|(_, _, target)| target.clone()).collect();
-        let there = self.existing_array(&spec, &targets);
+        let keys: Option<Vec<String>> = targets.iter().map(|target| self.key(target)).collect();
+        let key = keys.map(|keys| keys.join(SEPARATOR));
+        let stage = self.inputs.journal.stage(at, key.as_deref());
+        // The members of an array that this config began may show anything.
+        let there = match stage {
+            Some(_) => Ok(None),
+            None => self.existing_array(&spec, &targets),
+        };
         let there = there.unwrap_or_else(|why| {
             self.wrong(at, why);
             None
@@ -45,16 +52,15 @@ impl DiskPlanner<'_> {
                 members.push(target);
             }
         }
-        let keys: Option<Vec<String>> = members.iter().map(|member| self.key(member)).collect();
-        let key = keys.map(|keys| keys.join(SEPARATOR));
-        let stage = self.inputs.journal.stage(at, key.as_deref());
-        if stage.is_none() && !is_there {
+        let mut blank = stage.is_none() && !is_there;
+        if blank {
             for member in &members {
-                self.warn_of_loss(at, member);
+                blank &= !self.overwrites(at, member);
             }
         }
         self.plan.arrays.push(PlannedArray {
             made: is_there || stage == Some(Stage::Done),
+            blank,
             running,
             spec,
             members,
@@ -101,13 +107,22 @@ impl DiskPlanner<'_> {
         target: &DeviceRef,
         key: Option<&str>,
     ) -> Result<Option<VolumeAction>, String> {
+        // What a new array or volume shows is what lay below it before.
+        if let Some(array) = self.new_array(target) {
+            return Ok(Some(match array.blank {
+                true => VolumeAction::Make,
+                false => VolumeAction::Remake,
+            }));
+        }
+        if self.is_new(target) {
+            return Ok(Some(VolumeAction::Make));
+        }
         // Made by an earlier run of this config: it is opened. One that is half made, or whose key was drawn and is
         // gone, is made anew with all that is on it.
         let ours = match self.inputs.journal.stage(&spec.at, key) {
             Some(Stage::Done) if spec.can_reopen() => Some(VolumeAction::Open),
             Some(_) => Some(VolumeAction::Remake),
-            None => self
-                .was_made_earlier(target)
+            None => (self.was_made_earlier(target) || self.is_of_earlier_run(target))
                 .then_some(VolumeAction::Remake),
         };
         if ours.is_some() {
@@ -144,16 +159,20 @@ impl DiskPlanner<'_> {
             .with_context(|| format!("{} ({})", device.path.display(), self.stable(target)))
     }
 
-    /// Warns of the content that an array overwrites: a config has no key to allow or refuse that.
-    fn warn_of_loss(&mut self, at: &str, target: &DeviceRef) {
-        if !self.was_made_earlier(target)
-            && let Ok(Some(held)) = self.look(target)
-            && !held.is_blank()
-        {
+    /// Whether an array overwrites content of a target, and warns of it: a config has no key to allow or refuse that.
+    fn overwrites(&mut self, at: &str, target: &DeviceRef) -> bool {
+        let Ok(Some(held)) = self.look(target) else {
+            return true;
+        };
+        if held.is_blank() {
+            return false;
+        }
+        if !self.was_made_earlier(target) {
             let (member, held) = (self.stable(target), held.describe());
             let warning = format!("{at}: {member} holds {held}, which the array overwrites");
             self.plan.warnings.push(warning);
         }
+        true
     }
 
     /// Claims a device for one entry of the config. No other entry may claim it, only `by` may hold it, it must not be
@@ -227,7 +246,15 @@ impl DiskPlanner<'_> {
         })
     }
 
-    /// Whether a target is an array or volume that this run makes.
+    /// The array that a target is, if this run makes it.
+    pub(super) fn new_array(&self, target: &DeviceRef) -> Option<&PlannedArray> {
+        let DeviceRef::Array(name) = target else {
+            return None;
+        };
+        self.planned_array(name).filter(|array| !array.made)
+    }
+
+    /// Whether a target is a volume that this run makes.
     pub(super) fn is_new(&self, target: &DeviceRef) -> bool {
         let DeviceRef::Volume(name) = target else {
             return false;
@@ -237,19 +264,20 @@ impl DiskPlanner<'_> {
         volume.is_some_and(|volume| volume.action.as_ref().is_some_and(made))
     }
 
-    /// Whether a target is a volume that an earlier run of this config made: what it holds is noise until a file system is
-    /// made on it.
+    /// Whether a target is an array or volume that an earlier run of this config made: what it holds is noise, or what its
+    /// devices held before, until something is made on it.
     pub(super) fn is_of_earlier_run(&self, target: &DeviceRef) -> bool {
-        let DeviceRef::Volume(name) = target else {
-            return false;
+        let made = match target {
+            DeviceRef::Array(name) => self
+                .planned_array(name)
+                .map(|array| (&array.spec.at, &array.key)),
+            DeviceRef::Volume(name) => self
+                .planned_volume(name)
+                .map(|volume| (&volume.spec.at, &volume.key)),
+            DeviceRef::Device(_) | DeviceRef::Partition(..) => None,
         };
-        let volume = self.planned_volume(name);
-        volume.is_some_and(|volume| {
-            let stage = self
-                .inputs
-                .journal
-                .stage(&volume.spec.at, volume.key.as_deref());
-            stage == Some(Stage::Done)
+        made.is_some_and(|(at, key)| {
+            self.inputs.journal.stage(at, key.as_deref()) == Some(Stage::Done)
         })
     }
 }

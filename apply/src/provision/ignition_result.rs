@@ -22,7 +22,7 @@ pub(crate) fn write(tree: &Tree, user_config: bool, boot_id: &str, now: u64) -> 
         report["previousReport"] = previous;
     }
     let text = serde_json::to_string_pretty(&report)? + "\n";
-    tree.write(&entry, text.as_bytes(), 0o644, (0, 0))
+    tree.write(&entry, text.as_bytes(), 0o600, (0, 0))
 }
 
 /// RFC 3339 in UTC. The calendar: days since 0000-03-01 in eras of 400 years.

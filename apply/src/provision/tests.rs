@@ -12,6 +12,7 @@ use crate::tree::{self as root_tree, Owners};
 use crate::volumes::Unlock;
 
 mod cuts;
+mod existing;
 
 const NOW: (&str, u64) = ("boot", 1_795_265_163);
 
@@ -202,6 +203,7 @@ fn a_whole_config_is_applied_and_a_second_run_changes_nothing() {
         serde_json::from_str(&read("etc/.ignition-result.json")).unwrap();
     assert_eq!(result["provisioningDate"], "2026-11-21T12:46:03Z");
     assert_eq!(result["userConfigProvided"], true);
+    assert_eq!(mode("etc/.ignition-result.json"), 0o600);
 
     let before = snapshot(root);
     run(&fetched, &tree, None).unwrap();

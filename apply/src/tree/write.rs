@@ -11,6 +11,9 @@ use anyhow::{Context, Result};
 
 use super::{Owners, Tree, TreeEntry, failpoint, join, split, temporary_name};
 
+/// The most files that wait for their rename: each has two descriptors, and PID 1 may have 1024 by default.
+const MOST_PENDING: usize = 64;
+
 impl Tree {
     /// Makes one folder.
     pub fn make_folder(&self, entry: &TreeEntry, mode: u32, owner: (u32, u32)) -> Result<()> {
@@ -89,7 +92,14 @@ impl Tree {
         Ok(beside)
     }
 
-    /// Leaves the rename of a complete file to [`Tree::settle`].
+    /// Removes an entry, a folder with its content.
+    pub fn remove(&self, entry: &TreeEntry) -> Result<()> {
+        self.touch(entry)?;
+        entry.remove()
+    }
+
+    /// Leaves the rename of a complete file to [`Tree::settle`]. The journal has all changes before the first one, so an early
+    /// settle leaves nothing that is not undone.
     fn rename_later(&self, beside: TreeEntry, entry: &TreeEntry) -> Result<()> {
         let target = TreeEntry {
             parent: entry.parent.try_clone()?,
@@ -97,7 +107,11 @@ impl Tree {
             real: entry.real.clone(),
         };
         self.pending.borrow_mut().push((beside, target));
-        Ok(())
+        let waiting = self.pending.borrow().len();
+        match waiting < MOST_PENDING {
+            true => Ok(()),
+            false => self.settle(),
+        }
     }
 
     /// Writes a new file, in a folder that is itself renamed when it is complete.
@@ -309,5 +323,54 @@ mod tests {
             fs::read_dir(root.join("var/usrlocal/bin")).unwrap().count(),
             1
         );
+    }
+
+    /// The descriptors of this process that are open for something in a folder: other tests have their own.
+    fn descriptors(folder: &Path) -> usize {
+        let folder = fs::canonicalize(folder).unwrap();
+        let all = fs::read_dir("/proc/self/fd").unwrap().flatten();
+        all.filter_map(|fd| fs::read_link(fd.path()).ok())
+            .filter(|target| target.starts_with(&folder))
+            .count()
+    }
+
+    #[test]
+    fn thousands_of_files_need_few_descriptors() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        fs::create_dir(root.join("etc")).unwrap();
+        let owners = Owners::Recorded(std::sync::Mutex::default());
+        let tree = Tree::with_owners(root, Rules::NODE, owners).unwrap();
+        let mut most = 0;
+        for i in 0..2000 {
+            let entry = tree.entry(&format!("/etc/{}/{i}", i % 10)).unwrap();
+            tree.write(&entry, b"x", 0o644, (0, 0)).unwrap();
+            if i % 20 == 0 || i % 64 > 61 {
+                most = most.max(descriptors(root));
+            }
+        }
+        assert!((20..192).contains(&most), "{most}");
+        tree.finish().unwrap();
+        for i in 0..2000 {
+            assert!(root.join(format!("etc/{}/{i}", i % 10)).exists(), "{i}");
+        }
+    }
+
+    #[test]
+    fn a_folder_with_a_mount_is_not_removed() {
+        // `/proc` is a mount wherever a test runs; `Owners::Recorded` writes nothing.
+        let owners = Owners::Recorded(std::sync::Mutex::default());
+        let tree = Tree::with_owners(Path::new("/"), Rules::ignition(true), owners).unwrap();
+        let error = tree.check_removable(&tree.find("/proc").unwrap());
+        let error = error.unwrap_err();
+        assert!(error.contains("mounted at /proc"), "{error}");
+
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("var/lib/slipway/x")).unwrap();
+        let tree = Tree::open(folder.path(), Rules::NODE).unwrap();
+        for path in ["/var", "/var/lib/slipway", "/var/lib/slipway/x"] {
+            let error = tree.check_removable(&tree.find(path).unwrap());
+            assert!(error.unwrap_err().contains("node itself"), "{path}");
+        }
     }
 }

@@ -155,6 +155,19 @@ fn what_does_not_exist_is_not_enabled() {
     );
 }
 
+/// As Ignition does, which writes the contents and then the link in their place.
+#[test]
+fn the_contents_of_a_masked_unit_are_left_out_with_a_warning() {
+    let root = root(&[]);
+    let text = format!(r#"[{{"name":"x.service","mask":true,"contents":{INSTALL:?}}}]"#);
+    let (units, wrong, warnings) = planned(root.path(), &text);
+    assert!(wrong.is_empty(), "{wrong:?}");
+    assert_eq!(links(&units), [("x.service", "/dev/null")]);
+    assert!(units.files.is_empty());
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("x.service is masked"), "{warnings:?}");
+}
+
 #[test]
 fn masks_are_set_and_lifted_and_disabling_removes_links() {
     let root = root(&[

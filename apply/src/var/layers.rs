@@ -16,6 +16,7 @@ use crate::volumes::{Opened, Unlock};
 use image::fault::Fault;
 use linux::atomic_file;
 use linux::block;
+use linux::disk_answers::with_silent;
 use linux::modules::Modules;
 use linux::mount;
 use linux::programs::Programs;
@@ -193,13 +194,13 @@ fn wait_for_volume(
 ) -> Result<PathBuf> {
     let what = format!("the encrypted volume {volume}, UUID {uuid}");
     device::wait_for_uuid(root, modules, &what, uuid)?.ok_or_else(|| {
-        Fault::new(format!(
+        let fault = Fault::new(format!(
             "the volume {volume}, which /var is on, was not found"
         ))
         .expected(format!("LUKS 2 with UUID {uuid}"))
         .found("no device with it")
-        .fix("attach its disk again")
-        .into()
+        .fix("attach its disk again");
+        with_silent(&root.world, fault).into()
     })
 }
 

@@ -26,7 +26,7 @@ impl VolumeSpec {
             (VolumeAction::Open, Some(key)) => {
                 self.check_discards(root, &path)?;
                 open(root, &self.name, &path, key, &self.flags())?;
-                Unlock::Key(key.clone())
+                self.unlock(key)
             }
             (VolumeAction::Open, None) => {
                 self.open_bound(root, &path)?;
@@ -38,10 +38,7 @@ impl VolumeSpec {
                 }
                 let key = given.clone().map_or_else(key_file::draw, Ok)?;
                 self.make(root, &path, &key)?;
-                match given.is_none() && self.is_bound() {
-                    true => self.binding(),
-                    false => Unlock::Key(key),
-                }
+                self.unlock(&key)
             }
         };
         self.opened(root, &path, by)
@@ -69,7 +66,7 @@ impl VolumeSpec {
             &file.path,
         ];
         cryptsetup(root, &self.name, &arguments)?;
-        self.opened(root, &path, Unlock::Key(key.to_vec()))
+        self.opened(root, &path, self.unlock(key))
     }
 
     fn opened(&self, root: &Programs, path: &str, by: Unlock) -> Result<Opened> {
@@ -81,7 +78,16 @@ impl VolumeSpec {
         })
     }
 
-    /// How a volume without a key file is unlocked.
+    /// How later boots unlock the volume, which this key opens now. Beside a binding a key is only another slot, as for
+    /// Ignition: kept in a file it would make the binding worthless.
+    pub(super) fn unlock(&self, key: &[u8]) -> Unlock {
+        match self.is_bound() {
+            true => self.binding(),
+            false => Unlock::Key(key.to_vec()),
+        }
+    }
+
+    /// How a volume with a binding is unlocked.
     fn binding(&self) -> Unlock {
         match &self.clevis {
             Some(pin) => Unlock::Clevis {

@@ -50,6 +50,7 @@ fn only_a_volume_that_the_key_file_may_open_is_used_again() {
             Some(VolumeAction::Open),
         ),
         (r#""label": "other""#, KEY, luks, &there, None),
+        (r#""label": "VAULT""#, KEY, luks, &there, None),
         (r#""uuid": "cdcd""#, KEY, luks, &there, None),
         (plain, None, luks, &there, None),
         (r#""clevis": {"tpm2": true}"#, KEY, luks, &there, None),
@@ -153,6 +154,39 @@ fn the_tpm_alone_needs_no_clevis() {
         let error = tried(text, None).unwrap_err();
         assert!(error.starts_with(&format!("{name}: ")), "{error}");
     }
+}
+
+/// A key beside a binding is in no file that a later boot, or a thief of the disks, may read.
+#[test]
+fn a_key_beside_a_binding_is_stored_nowhere() {
+    let key = b"SECRET";
+    let by = |text: &str| spec(text, KEY).unlock(key);
+    assert_eq!(by(r#""discard": true"#), Unlock::Key(key.to_vec()));
+    assert_eq!(by(r#""clevis": {"tpm2": true}"#), Unlock::Tpm);
+    let custom = r#""clevis": {"custom": {"pin": "sss", "config": "{}", "needsNetwork": true}}"#;
+    assert_eq!(by(custom), Unlock::Clevis { network: true });
+    assert!(spec(custom, KEY).needs_clevis());
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("etc")).unwrap();
+    let volume = |name: &str, text: &str| Opened {
+        name: name.to_owned(),
+        uuid: "abab".to_owned(),
+        by: by(text),
+    };
+    let bound = [
+        volume("sealed", r#""clevis": {"tpm2": true}"#),
+        volume("far", custom),
+    ];
+    let tree = crate::provision::tests::tree(folder.path());
+    crypttab::apply(&tree, &bound).unwrap();
+    tree.finish().unwrap();
+    let etc = folder.path().join("etc");
+    assert!(!etc.join("luks").exists());
+    assert_eq!(
+        std::fs::read_to_string(etc.join("crypttab")).unwrap(),
+        "sealed UUID=abab none luks,tpm2-device=auto,headless=true,x-initrd.attach\n\
+         far UUID=abab none luks,_netdev,x-initrd.attach\n"
+    );
 }
 
 #[test]

@@ -1,7 +1,9 @@
-//! The policy after a report: reboot, or stay up with it.
+//! The policy after a report: reboot, reboot after a while, or stay up with it.
 
 use image::layout::BOOT_TRIES;
 use linux::firmware::Counter;
+
+use crate::loader::Entry;
 
 /// Failures in a row for one reason after which the node stays up.
 const ENOUGH: usize = 3;
@@ -11,18 +13,22 @@ const ENOUGH: usize = 3;
 pub(super) enum Policy {
     /// Report, ten seconds, reboot.
     Reboot,
+    /// Report, ten minutes, reboot.
+    RebootLater,
     /// The report stays on the consoles.
     StayUp,
 }
 
 /// While the loader counts, it takes another slot sooner or later, and a reboot lets it; once it
 /// has none left, or does not count, the third failure in a row for one reason (`ledger`, if it is readable) stays up.
-pub(super) fn policy(ledger: Option<usize>, counter: Option<Counter>) -> Policy {
-    if counter.is_some_and(loader_may_choose_another) {
-        return Policy::Reboot;
-    }
-    match ledger {
-        Some(count) if count < ENOUGH => Policy::Reboot,
+///
+/// Without a ledger there is nothing to count by. A blessed entry has booted this node before, so that the cause is most likely
+/// outside of the image, and may pass: a disk or a controller that is late after a power failure.
+pub(super) fn policy(ledger: Option<usize>, entry: Entry) -> Policy {
+    match (ledger, entry) {
+        (_, Entry::Counted(counter)) if loader_may_choose_another(counter) => Policy::Reboot,
+        (Some(count), _) if count < ENOUGH => Policy::Reboot,
+        (None, Entry::Blessed) => Policy::RebootLater,
         _ => Policy::StayUp,
     }
 }
@@ -40,7 +46,6 @@ mod tests {
 
     use anyhow::anyhow;
     use image::paths::STATE_MARK;
-    use linux::firmware::counter;
     use linux::refusal::report;
 
     use super::*;
@@ -55,12 +60,13 @@ mod tests {
         let other = report("config", &anyhow!("otherwise"));
         let mut seen = Vec::new();
         for report in [&one, &one, &other, &one, &the_same, &one] {
-            seen.push(policy(note(folder.path(), report), None));
+            seen.push(policy(note(folder.path(), report), Entry::Unknown));
         }
         let (r, s) = (Policy::Reboot, Policy::StayUp);
         assert_eq!(seen, [r, r, r, r, r, s]);
         note_success(folder.path());
-        assert_eq!(policy(note(folder.path(), &one), None), Policy::Reboot);
+        let noted = note(folder.path(), &one);
+        assert_eq!(policy(noted, Entry::Unknown), Policy::Reboot);
     }
 
     #[test]
@@ -79,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_node_reboots_as_long_as_the_loader_may_choose_another_entry() {
-        let (reboot, stay) = (Policy::Reboot, Policy::StayUp);
+        let (reboot, later, stay) = (Policy::Reboot, Policy::RebootLater, Policy::StayUp);
         for (entry, without_ledger, third_failure) in [
             ("demo_1+2-1", reboot, reboot),
             ("demo_1+3", reboot, reboot),
@@ -89,14 +95,21 @@ mod tests {
             ("demo_1+0-4", stay, stay),
             // Marked as bad by hand.
             ("demo_1+0-1", reboot, reboot),
-            // Blessed: the loader chooses it again.
-            ("demo_1", stay, stay),
+            // Blessed: the loader chooses it again, and the cause may have passed.
+            ("demo_1", later, stay),
             ("demo+x-1", stay, stay),
         ] {
-            let counter = counter(&format!("\\EFI\\Linux\\{entry}.efi"));
-            assert_eq!(policy(None, counter), without_ledger, "{entry}");
-            assert_eq!(policy(Some(ENOUGH), counter), third_failure, "{entry}");
-            assert_eq!(policy(Some(1), counter), reboot, "{entry}");
+            // The loader names the path of an entry whose boots it counts.
+            let path = format!("\\EFI\\Linux\\{entry}.efi");
+            let found = Entry::of(entry.contains('+').then_some(path.as_str()), true);
+            assert_eq!(policy(None, found), without_ledger, "{entry}");
+            assert_eq!(policy(Some(ENOUGH), found), third_failure, "{entry}");
+            assert_eq!(policy(Some(1), found), reboot, "{entry}");
         }
+        // A direct boot, and one by PXE.
+        let none = Entry::of(None, false);
+        assert_eq!(policy(None, none), stay);
+        assert_eq!(policy(Some(ENOUGH), none), stay);
+        assert_eq!(policy(Some(1), none), reboot);
     }
 }

@@ -1,6 +1,7 @@
 //! The root of a PXE boot, fetched into memory. One file holds the file system and, behind it, the hash tree.
 //!
-//! The download needs no digest, since the root hash of the command line verifies every block that is read.
+//! The download needs no digest, since the root hash of the command line verifies every block that is read. A server that cannot
+//! be reached is asked without end: after a power failure it may come up later than its nodes.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -10,7 +11,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, ensure};
-use fetch::{Failure, Options, Patience, Want};
+use fetch::{Failure, Options, Pace, Patience, Want};
 use image::layout::MIB;
 use image::verity::BLOCK;
 
@@ -18,6 +19,7 @@ use super::Halves;
 use crate::context::Boot;
 use image::fault::Fault;
 use linux::ioctl;
+use linux::log::announce;
 use linux::mount;
 use linux::mount::Flags;
 use linux::waiter::Waiter;
@@ -27,14 +29,19 @@ use linux::world::World;
 const FOLDER: &str = "/run/slipway-root";
 /// The share of the memory that the file may have.
 const SHARE: &str = "80%";
-/// The time limit for an unreachable server, after which the boot fails.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// The time without a new byte after which the download begins anew, with a lease that still holds and new connections.
+const WITHOUT_BYTES: Duration = Duration::from_secs(600);
+/// An answer that comes slower is broken off and asked for anew, as one of a config.
+const SLOWEST: Pace = Pace {
+    bytes: 960,
+    within: Duration::from_secs(60),
+};
 
 /// Fetches `url` and attaches two loop devices: the file system and its hash tree.
 pub(super) fn fetch(boot: &Boot, url: &str) -> Result<Halves> {
     let world = &boot.world;
-    boot.timeline
-        .step("root.network", || boot.network.up(&boot.modules))?;
+    let network = || boot.network.up(&boot.modules);
+    boot.timeline.step("root.network", network)?;
     let folder = world.in_run(FOLDER);
     mount::folder(&folder, 0o700)?;
     mount::mount(
@@ -45,8 +52,9 @@ pub(super) fn fetch(boot: &Boot, url: &str) -> Result<Halves> {
         &format!("mode=0700,size={SHARE}"),
     )?;
     let path = folder.join("root");
+    let fetched = || until_fetched(boot, url, &path, WITHOUT_BYTES, &network);
     boot.timeline
-        .step("root.fetch", || download(boot, url, &path))
+        .step("root.fetch", fetched)
         .map_err(|error| not_fetched(error, url, largest(boot), size_of(&folder)))?;
     let file = File::open(&path).with_context(|| format!("opening {}", path.display()))?;
     let size = file.metadata()?.len();
@@ -100,7 +108,37 @@ fn not_fetched(error: Error, url: &str, largest: u64, room: Option<u64>) -> Erro
     error.context(fault)
 }
 
-fn download(boot: &Boot, url: &str, path: &Path) -> Result<()> {
+/// Fetches the root, and begins anew as long as nothing but the way to the server is at fault: no link, no lease, no name, no
+/// answer, an answer that is cut off or says that the server is overloaded.
+///
+/// # Errors
+/// What another attempt does not change: an answer that refuses (404), a file that is too large, no room.
+fn until_fetched(
+    boot: &Boot,
+    url: &str,
+    path: &Path,
+    without_bytes: Duration,
+    network: &dyn Fn() -> Result<()>,
+) -> Result<()> {
+    loop {
+        let error = match download(boot, url, path, without_bytes) {
+            Err(error) if is_temporary(&error) => error,
+            done => return done,
+        };
+        announce(
+            &boot.world,
+            &format!("slipway: {error:#}; the download of the root begins anew"),
+        );
+        network()?;
+    }
+}
+
+/// Whether the patience ended, and nothing else: `fetch` tries again by itself whatever another attempt may change.
+fn is_temporary(error: &Error) -> bool {
+    matches!(error.downcast_ref(), Some(Failure::Unreachable { .. }))
+}
+
+fn download(boot: &Boot, url: &str, path: &Path, without_bytes: Duration) -> Result<()> {
     let world = &boot.world;
     let client = fetch::blocking::Client::new(&Options {
         ca_bundle: linux::certificates::ca_bundle(world, &world.sysroot),
@@ -110,10 +148,12 @@ fn download(boot: &Boot, url: &str, path: &Path) -> Result<()> {
     let mut want = Want::new(url, largest(boot));
     want.patience = Patience {
         attempts: None,
-        without_bytes: Some(PATIENCE),
+        without_bytes: Some(without_bytes),
+        slowest: Some(SLOWEST),
         ..Patience::default()
     };
-    let file = File::create_new(path).with_context(|| format!("making {}", path.display()))?;
+    // What an earlier attempt has left goes.
+    let file = File::create(path).with_context(|| format!("making {}", path.display()))?;
     let watch = Mutex::new((0_u64, Waiter::for_ever(world)));
     // Progress even without an answer: `fetch` calls this before each attempt and every five seconds of silence, which
     // its own deadlines end.
@@ -176,7 +216,87 @@ fn attach(world: &World, file: &File, offset: u64, size: u64) -> Result<String> 
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use linux::world::Clock;
+
     use super::*;
+    use crate::config::tests::{reply, serve};
+
+    fn boot(folder: &Path) -> Boot {
+        let world = Arc::new(World::below(folder, Clock::Real));
+        std::fs::create_dir_all(&world.dev).unwrap();
+        std::fs::write(world.dev.join("console"), "").unwrap();
+        Boot::of_tests(&world)
+    }
+
+    #[test]
+    fn a_server_that_comes_later_than_the_node_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (boot, path) = (boot(folder.path()), folder.path().join("root"));
+        // A port on which nobody listens yet.
+        let free = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(1500));
+            let listener = TcpListener::bind(address).unwrap();
+            for mut stream in listener.incoming().flatten() {
+                let mut reader = BufReader::new(stream.try_clone().unwrap());
+                let mut head = String::new();
+                while reader.read_line(&mut head).unwrap_or(0) > 2 {}
+                // A slow machine's client may have begun anew.
+                let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\ncontent";
+                stream.write_all(answer).unwrap_or_default();
+            }
+        });
+        let looked = AtomicUsize::new(0);
+        let network = || -> Result<()> {
+            looked.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        };
+        let (url, limit) = (format!("http://{address}/root"), Duration::from_millis(400));
+        until_fetched(&boot, &url, &path, limit, &network).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"content");
+        // Each time the limit is over, the network is brought up again, if it is not up.
+        assert!(looked.load(Ordering::SeqCst) > 0);
+        let console = std::fs::read_to_string(boot.world.dev.join("console")).unwrap();
+        for words in [
+            format!("slipway: waiting for the root: {url}: "),
+            "; the download of the root begins anew\n".to_owned(),
+        ] {
+            assert!(console.contains(&words), "{words}: {console}");
+        }
+    }
+
+    #[test]
+    fn an_overloaded_server_is_asked_again_and_one_that_refuses_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let (boot, path) = (boot(folder.path()), folder.path().join("root"));
+        let server = serve(Box::new(|count, path, stream| match (path, count) {
+            ("/gone", _) => reply(stream, "404 Not Found", b""),
+            (_, 0) => reply(stream, "503 Service Unavailable", b""),
+            (_, 1) => reply(stream, "429 Too Many Requests", b""),
+            // Cut off.
+            (_, 2) => stream
+                .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\ncon")
+                .unwrap(),
+            _ => reply(stream, "200 OK", b"content"),
+        }));
+        let never = || -> Result<()> { unreachable!("the limit is not over") };
+        let fetched = |name: &str| {
+            let url = format!("{}/{name}", server.base);
+            until_fetched(&boot, &url, &path, Duration::from_secs(60), &never)
+        };
+        fetched("root").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"content");
+        let error = fetched("gone").unwrap_err();
+        assert!(!is_temporary(&error), "{error:#}");
+        assert!(error.to_string().contains("404"), "{error:#}");
+    }
 
     #[test]
     fn the_tree_begins_where_the_file_system_ends() {

@@ -16,6 +16,8 @@ use image::guid::Guid;
 pub const AT: usize = 1024;
 /// How long it is, in bytes.
 const LENGTH: usize = 1024;
+/// The bytes of a device that [`read`] reads: the first one, and how many.
+pub const STRETCH: (u64, u64) = (AT as u64, LENGTH as u64);
 const MAGIC: u16 = 0xef53;
 const CLEAN: u16 = 1;
 const ERRORS: u16 = 2;

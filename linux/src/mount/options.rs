@@ -30,6 +30,9 @@ const FLAGS: &[(&str, Flags, bool)] = &[
     ("noiversion", Flags::MS_I_VERSION, false),
     ("silent", Flags::MS_SILENT, true),
     ("loud", Flags::MS_SILENT, false),
+    // MS_NOSYMFOLLOW, which nix does not name.
+    ("nosymfollow", Flags::from_bits_retain(256), true),
+    ("symfollow", Flags::from_bits_retain(256), false),
 ];
 
 /// Options that only programs use, and that the kernel does not take.
@@ -61,6 +64,12 @@ pub fn options(words: &[String]) -> (Flags, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flag_without_a_name_is_one() {
+        let (flags, data) = options(&["nosymfollow,acl".to_owned()]);
+        assert_eq!((flags.bits(), data.as_str()), (256, "acl"));
+    }
 
     #[test]
     fn flags_data_and_words_for_programs_are_distinguished() {

@@ -82,7 +82,8 @@ fn a_person_is_added_as_useradd_adds_one() {
         accounts.homes[0],
         Home {
             path: "/home/core".into(),
-            owner: (1000, 1000)
+            owner: (1000, 1000),
+            existing: false,
         }
     );
 }
@@ -123,12 +124,28 @@ fn an_existing_user_is_changed_in_place() {
         accounts.shadow.get("root").unwrap().join(":"),
         "root:$6$x:20778:0:99999:7:::"
     );
+    assert_eq!(
+        accounts.homes,
+        [Home {
+            path: "/root".into(),
+            owner: (0, 0),
+            existing: true,
+        }]
+    );
     let removed = User {
         should_exist: Some(false),
         ..user("sshd")
     };
     accounts.apply_user(&removed).unwrap();
     assert!(accounts.passwd.get("sshd").is_none() && accounts.shadow.get("sshd").is_none());
+    assert_eq!(
+        accounts.former,
+        [FormerUser {
+            name: "sshd".into(),
+            uid: 989,
+            home: "/run/sshd".into(),
+        }]
+    );
 }
 
 #[test]

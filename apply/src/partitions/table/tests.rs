@@ -238,6 +238,8 @@ fn a_second_run_finds_what_the_first_one_made() {
         vec![chosen(1, "a", 100), chosen(2, "b", 0)],
         vec![chosen(0, "a", 100), chosen(0, "b", 0)],
         vec![chosen(0, "a", 100), chosen(1, "b", 0)],
+        vec![chosen(0, "a", 100), chosen(1, "b", 50)],
+        vec![chosen(0, "x", 0), chosen(5, "q", 100)],
         vec![
             PartitionSpec {
                 start: None,
@@ -255,15 +257,26 @@ fn a_second_run_finds_what_the_first_one_made() {
             assert_eq!(wanted[1].number, 1, "{first:?}");
             continue;
         };
-        let second = planned(&first.table, &wanted).unwrap();
-        assert!(
-            second
-                .actions
-                .iter()
-                .all(|(_, action)| *action == PartitionAction::Keep),
-            "{wanted:?}"
-        );
-        assert_eq!(second.table, first.table);
+        // As a journal knows them.
+        let noted = wanted.iter().map(|spec| {
+            let mut made = first.table.entries.iter();
+            let its = made.find(|(_, entry)| Some(&entry.label) == spec.label.as_ref());
+            PartitionSpec {
+                earlier: its.map(|(number, _)| *number),
+                ..spec.clone()
+            }
+        });
+        for wanted in [wanted.clone(), noted.collect()] {
+            let second = planned(&first.table, &wanted).unwrap();
+            assert!(
+                second
+                    .actions
+                    .iter()
+                    .all(|(_, action)| *action == PartitionAction::Keep),
+                "{wanted:?}"
+            );
+            assert_eq!(second.table, first.table);
+        }
     }
 }
 

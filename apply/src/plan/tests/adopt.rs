@@ -12,10 +12,15 @@ const STACK: &str = r#""raid": [{"name": "pair", "level": "raid1", "devices": ["
 impl Lab {
     /// Makes a device a member of the array with this UUID, called `pair`.
     fn join(&self, disk: &str, array: u8) {
+        self.join_at(disk, 0, array);
+    }
+
+    /// As [`Lab::join`], of a partition that begins at this byte.
+    fn join_at(&self, disk: &str, start: u64, array: u8) {
         let path = self.machine.world.dev.join(disk);
         let file = File::options().write(true).open(path).unwrap();
         let bytes = member(4096, array, "any:pair", 1, 2);
-        file.write_all_at(&bytes, 4096).unwrap();
+        file.write_all_at(&bytes, start + 4096).unwrap();
     }
 
     /// Makes `holder` a holder of `disk`.
@@ -129,14 +134,73 @@ fn an_array_that_stands_still_is_started_if_it_is_whole() {
     assert!(array.made && array.running.is_none());
     assert_eq!(plan.volumes[0].action, None);
     assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
-    // An array with another level is overwritten, as Ignition does, and as a node does without its journal.
+    // An array with another level is overwritten, as Ignition does.
     let other = STACK.replace("raid1", "raid0");
-    for (rules, storage) in [(THEIRS, other.as_str()), (Rules::NODE, STACK)] {
-        let storage = storage.replace("/srv", "/var/lib/vault");
+    for rules in [THEIRS, Rules::NODE] {
+        let storage = other.replace("/srv", "/var/lib/vault");
         let plan = lab.plan_as(rules, &storage).unwrap();
         assert!(!plan.arrays[0].made);
         assert_eq!(plan.warnings.len(), 2, "{:?}", plan.warnings);
     }
+}
+
+/// `state` is in memory at a boot by PXE, and new after a new installation: the data of the other disks is older.
+#[test]
+fn a_node_without_its_journal_starts_an_array_that_is_whole() {
+    const ARRAY: &str = r#""raid": [{"name": "pair", "level": "raid1", "devices": ["/dev/vdb", "/dev/vdc"]}],
+      "filesystems": [{"device": "/dev/md/pair", "format": "ext4"}]"#;
+    let mut lab = lab();
+    lab.join("vdb", 7);
+    let not_whole = "$.storage.raid.0: the array pair is there, but not whole";
+    lab.refused(ARRAY, not_whole);
+    // The superblock of this disk goes with its table.
+    lab.join("vdc", 7);
+    let wiped = format!(r#""disks": [{{"device": "/dev/vdc", "wipeTable": true}}], {ARRAY}"#);
+    lab.refused(&wiped, not_whole);
+    let plan = lab.plan(ARRAY).unwrap();
+    assert!(plan.arrays[0].made && plan.warnings.is_empty());
+    assert_eq!(plan.filesystems[0].action, None);
+    // Cut off while it was made: the members of a half-made array look the same.
+    let array = &plan.arrays[0];
+    let mut note = |stage| {
+        let key = array.key.as_deref();
+        lab.journal.note(&array.spec.at, key, stage).unwrap();
+        let plan = lab.plan(ARRAY).unwrap();
+        (plan.arrays[0].made, plan.filesystems[0].action.clone())
+    };
+    let anew = Some(FilesystemAction::Remake);
+    assert_eq!(note(Stage::Started), (false, anew.clone()));
+    // Made, and cut off before its file system.
+    assert_eq!(note(Stage::Done), (true, anew));
+}
+
+#[test]
+fn an_array_on_partitions_that_this_config_makes_is_made() {
+    const PARTS: &str = r#""disks": [
+        {"device": "/dev/vdb", "partitions": [{"number": 1, "label": "left", "sizeMiB": 500}]},
+        {"device": "/dev/vdc", "partitions": [{"number": 1, "label": "right", "sizeMiB": 500}]}],
+      "raid": [{"name": "pair", "level": "raid1", "devices": ["/dev/vdb1", "/dev/vdc1"]}]"#;
+    let mut lab = lab();
+    let made = |lab: &Lab, storage: &str| lab.plan(storage).unwrap().arrays[0].made;
+    lab.table("vdb", &[(1, entry("left", 1, 500))]);
+    lab.join_at("vdb", 1 << 20, 7);
+    // The other disk is a new one.
+    lab.refused(PARTS, "found virtio-serial-vdc partition 1 outside of it");
+    lab.join_at("vdc", 1 << 20, 7);
+    lab.table("vdc", &[(1, entry("right", 1, 500))]);
+    assert!(made(&lab, PARTS));
+    let wiped = PARTS.replace(r#""partitions""#, r#""wipeTable": true, "partitions""#);
+    let plan = lab.plan(&wiped).unwrap();
+    assert!(!plan.arrays[0].made);
+    assert_eq!(plan.warnings.len(), 2, "{:?}", plan.warnings);
+    // Cut off between the tables and the array.
+    for change in &plan.tables {
+        let (at, key) = (&change.at, change.key.as_deref());
+        let numbers = BTreeMap::new();
+        lab.journal.note_table(at, key, numbers, true).unwrap();
+        lab.journal.note(at, key, Stage::Done).unwrap();
+    }
+    assert!(!made(&lab, &wiped));
 }
 
 #[test]

@@ -202,3 +202,50 @@ fn a_partition_is_known_by_its_table() {
         lab.refused(parts, "no known kind");
     }
 }
+
+/// A disk was enlarged and its node replaced: the table, and the partition to its end, are older than the config's run.
+#[test]
+fn a_partition_to_the_former_end_of_a_disk_that_has_grown_is_kept() {
+    use partition_table::PartitionAction;
+    const REST: &str = r#""disks": [{"device": "/dev/vdb", "partitions": [
+        {"number": 1, "label": "rest", "startMiB": 0, "sizeMiB": 0}]}]"#;
+    let lab = lab();
+    let path = lab.machine.world.dev.join("vdb");
+    let file = File::options().read(true).write(true).open(path).unwrap();
+    let mut made = lab.plan(REST).unwrap().tables.remove(0).table.unwrap();
+    made.write(&file).unwrap();
+    let end = made.last_usable;
+    assert_eq!(made.entries[&1].last, end);
+    file.set_len(2 * GIB).unwrap();
+    let sectors = (2 * GIB / 512).to_string();
+    write(&lab.machine.world.sys.join("block/vdb/size"), &sectors);
+    let outcome = |text: &str| {
+        let change = lab.plan(text).unwrap().tables.remove(0);
+        let last = change.table.as_ref().unwrap().entries[&1].last;
+        (change.actions, change.write, last)
+    };
+    let keep = (1, PartitionAction::Keep);
+    assert_eq!(outcome(REST), (vec![keep], false, end));
+    let resized = REST.replace(r#""label""#, r#""resize": true, "label""#);
+    let all = Table::empty(512, 2 * GIB, Guid([1; 16])).unwrap();
+    assert_eq!(
+        outcome(&resized),
+        (vec![(1, PartitionAction::Resize)], true, all.last_usable)
+    );
+    let anew = REST.replace(r#""device""#, r#""wipeTable": true, "device""#);
+    assert_eq!(outcome(&anew).2, all.last_usable);
+    // A table that is written for another partition leaves the former end to the run after it.
+    let (gone, rest) = (entry("gone", 1, 100), made.entries.get_mut(&1).unwrap());
+    rest.first = 101 * 2048;
+    made.entries.insert(2, gone);
+    made.write(&file).unwrap();
+    let text = REST.replace(
+        r#""startMiB": 0, "sizeMiB": 0}"#,
+        r#""startMiB": 101, "sizeMiB": 0}, {"number": 2, "shouldExist": false, "wipePartitionEntry": true}"#,
+    );
+    let change = lab.plan(&text).unwrap().tables.remove(0);
+    assert_eq!(change.actions, [(2, PartitionAction::Delete), keep]);
+    change.table.unwrap().write(&file).unwrap();
+    let absent = (2, PartitionAction::Absent);
+    assert_eq!(outcome(&text), (vec![absent, keep], false, end));
+}

@@ -15,13 +15,13 @@ fn what_is_stacked_is_found_by_the_names_that_it_will_have() {
     let member = |disk: &str| DeviceRef::Partition(disk.to_owned(), 1);
     assert_eq!(plan.arrays[0].members, [member("vdb"), member("vdc")]);
     assert_eq!(plan.volumes[0].target, DeviceRef::Array("pair".to_owned()));
-    // The content of a new array is known only once it exists.
-    assert_eq!(plan.volumes[0].action, None);
+    // A new array shows nothing that is to be kept.
+    assert_eq!(plan.volumes[0].action, Some(volumes::VolumeAction::Make));
     assert_eq!(
         plan.filesystems[0].target,
         DeviceRef::Volume("vault".to_owned())
     );
-    assert_eq!(plan.filesystems[0].action, None);
+    assert_eq!(plan.filesystems[0].action, Some(FilesystemAction::Make));
     let wiped = STACK.replace(r#""keyFile""#, r#""wipeVolume": true, "keyFile""#);
     let plan = lab.plan(&wiped).unwrap();
     assert_eq!(plan.filesystems[0].action, Some(FilesystemAction::Make));
@@ -85,8 +85,19 @@ fn what_clevis_opens_is_nothing_for_var() {
         &bound("/var"),
         "$.storage.filesystems.0.path: /var cannot be",
     );
-    let keyed = STACK.replace(r#""keyFile""#, &format!(r#"{custom}, "keyFile""#));
-    assert!(lab.plan(&keyed.replace("/var/lib/vault", "/var")).is_ok());
+    // Nor beside a key, which is stored nowhere.
+    let tang = r#""clevis": {"tang": [{"url": "http://tang.example", "thumbprint": "x",
+        "advertisement": "{\"payload\": \"own\"}"}]}"#;
+    let tpm = r#""clevis": {"tpm2": true}"#;
+    for (clevis, fits) in [(custom, false), (tang, false), (tpm, true)] {
+        let keyed = STACK.replace(r#""keyFile""#, &format!(r#"{clevis}, "keyFile""#));
+        assert!(lab.plan(&keyed).is_ok(), "{clevis}");
+        let var = keyed.replace("/var/lib/vault", "/var");
+        match fits {
+            true => drop(lab.plan(&var).unwrap()),
+            false => lab.refused(&var, "filesystems.0.path: /var cannot be"),
+        }
+    }
 }
 
 #[test]
@@ -114,6 +125,35 @@ fn what_an_array_overwrites_is_told() {
     );
 }
 
+/// A config that lets an array overwrite its devices is not refused for what these held, when it is too late.
+#[test]
+fn nothing_that_a_new_array_shows_is_kept_or_refused() {
+    const ON_ARRAY: &str = r#""raid": [{"name": "r", "level": "raid1", "devices": ["/dev/vdb", "/dev/vdc"]}],
+      "filesystems": [{"device": "/dev/md/r", "format": "ext4"}]"#;
+    let volume = r#""luks": [{"name": "v", "device": "/dev/md/r", "keyFile": {"source": "data:,SECRET"}}],
+      "filesystems": [{"device": "/dev/mapper/v""#;
+    let in_volume = ON_ARRAY.replace(r#""filesystems": [{"device": "/dev/md/r""#, volume);
+    let mut lab = lab();
+    let of = |lab: &Lab, text: &str| lab.plan(text).unwrap().filesystems[0].action.clone();
+    let of_volume = |lab: &Lab| lab.plan(&in_volume).unwrap().volumes[0].action;
+    let none = ON_ARRAY.replace("ext4", "none");
+    assert_eq!(of(&lab, ON_ARRAY), Some(FilesystemAction::Make));
+    assert_eq!(of(&lab, &none), Some(FilesystemAction::Keep));
+    assert_eq!(of_volume(&lab), Some(volumes::VolumeAction::Make));
+    lab.scatter("vdc", 100 << 20);
+    for made in [false, true] {
+        assert_eq!(of(&lab, ON_ARRAY), Some(FilesystemAction::Remake));
+        assert_eq!(of(&lab, &none), Some(FilesystemAction::Wipe));
+        assert_eq!(of_volume(&lab), Some(volumes::VolumeAction::Remake));
+        assert_eq!(of(&lab, &in_volume), Some(FilesystemAction::Make));
+        let array = &lab.plan(ON_ARRAY).unwrap().arrays[0];
+        assert_eq!(array.made, made);
+        // Made, and cut off before anything was made on it.
+        let key = array.key.as_deref();
+        lab.journal.note(&array.spec.at, key, Stage::Done).unwrap();
+    }
+}
+
 /// What lay below an array of the config may be another's by now: so is what was begun on the array.
 #[test]
 fn what_was_begun_on_an_array_of_other_disks_is_not_taken_up() {
@@ -127,7 +167,7 @@ fn what_was_begun_on_an_array_of_other_disks_is_not_taken_up() {
     let action = |lab: &Lab| lab.plan(ON_ARRAY).unwrap().filesystems[0].action.clone();
     assert_eq!(action(&lab), Some(FilesystemAction::Remake));
     write(&lab.machine.world.sys.join("block/vdc/serial"), "other");
-    assert_eq!(action(&lab), None);
+    assert_eq!(action(&lab), Some(FilesystemAction::Make));
 }
 
 #[test]
@@ -205,7 +245,7 @@ fn what_a_run_of_another_config_stacked_is_in_nobodys_way() {
     lab.refused(VOLUME, "wipeVolume is not set");
     let plan = lab.plan(ARRAY).unwrap();
     assert_eq!(plan.warnings.len(), 1);
-    assert_eq!(plan.filesystems[0].action, None);
+    assert_eq!(plan.filesystems[0].action, Some(FilesystemAction::Remake));
     let made = |at: &str, devices: &str| {
         let state = tempfile::tempdir().unwrap();
         let mut before = DiskJournal::open(Some(state.path()), "another").unwrap();
@@ -217,7 +257,7 @@ fn what_a_run_of_another_config_stacked_is_in_nobodys_way() {
     assert_eq!(again.volumes[0].action, Some(volumes::VolumeAction::Remake));
     let plan = lab.plan(ARRAY).unwrap();
     assert!(plan.warnings.is_empty(), "{:?}", plan.warnings);
-    assert_eq!(plan.filesystems[0].action, None, "vdb was nobody's");
+    assert_eq!(plan.filesystems[0].action, Some(FilesystemAction::Remake));
     lab.journal = made(
         "$.storage.raid.0",
         &format!("{}, {}", key("vdb"), key("vdc")),

@@ -60,7 +60,7 @@ fn used_root() -> tempfile::TempDir {
 }
 
 /// A config without results of the disks stage.
-fn plain(text: &str) -> Wish {
+pub(super) fn plain(text: &str) -> Wish {
     (fetched(text), DiskResults::default())
 }
 
@@ -76,11 +76,21 @@ fn below(root: &Path) -> Vec<(PathBuf, u32, u32, Vec<u8>)> {
 /// With `fresh_etc` each attempt begins with the root's `/etc`, as the state step arranges; without it, with that of
 /// the attempt before, as on a `/var` that was used before.
 fn cut_everywhere(first: &Wish, then: &Wish, fresh_etc: bool) -> usize {
-    let whole = used_root();
+    cut_everywhere_on(used_root, first, then, fresh_etc)
+}
+
+/// As [`cut_everywhere`], on roots that `make` gives.
+pub(super) fn cut_everywhere_on(
+    make: fn() -> tempfile::TempDir,
+    first: &Wish,
+    then: &Wish,
+    fresh_etc: bool,
+) -> usize {
+    let whole = make();
     run_with(&then.0, &then.1, &tree(whole.path()), None).unwrap();
     let expected = below(whole.path());
     for cut in 0.. {
-        let (folder, state) = (used_root(), tempfile::tempdir().unwrap());
+        let (folder, state) = (make(), tempfile::tempdir().unwrap());
         let mut told = tree(folder.path());
         root_tree::CUT_AFTER.set(Some(cut));
         let done = run_with(&first.0, &first.1, &told, Some(state.path()));
@@ -93,7 +103,7 @@ fn cut_everywhere(first: &Wish, then: &Wish, fresh_etc: bool) -> usize {
             if fresh_etc {
                 let etc = folder.path().join("etc");
                 fs::remove_dir_all(&etc).unwrap();
-                fs::rename(used_root().path().join("etc"), &etc).unwrap();
+                fs::rename(make().path().join("etc"), &etc).unwrap();
             }
         };
         // Some runs are cut several times, each time at another change.
