@@ -31,10 +31,10 @@ pub mod vendor;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 
 use crate::debian::Mirrors;
 use crate::debian::archive::{Archive, Request, SuiteRead, suites};
@@ -118,6 +118,38 @@ pub struct Wish<'a> {
 /// As [`pin`], and if the lock does not have a package that is to be renewed.
 pub fn pin_as(session: &Session, recipe: Recipe, wish: Wish<'_>) -> Result<LockedRecipe> {
     pin_signed(session, recipe, wish, &Keyring::debian()?)
+}
+
+/// For each of these recipes the packages of `renewed` that its lock has. A recipe without a lock has none: all of its pins are new.
+///
+/// # Errors
+/// Names those that none of the locks has, and a lock that cannot be read.
+pub fn renewals(recipes: &[Recipe], renewed: &[String]) -> Result<Vec<Vec<String>>> {
+    if renewed.is_empty() {
+        return Ok(vec![Vec::new(); recipes.len()]);
+    }
+    let paths: Vec<PathBuf> = recipes.iter().map(Recipe::lock_path).collect();
+    let locks = paths.iter().map(|path| file::read(path));
+    let locks: Vec<Option<Lock>> = locks.collect::<Result<_>>()?;
+    let known: Vec<BTreeSet<&str>> = locks
+        .iter()
+        .map(|lock| lock.as_ref().map(keep::names).unwrap_or_default())
+        .collect();
+    if locks.iter().any(Option::is_some) {
+        let all: BTreeSet<&str> = known.iter().flatten().copied().collect();
+        if let Some(unknown) = keep::unknown(&all, renewed) {
+            let paths: Vec<String> = paths
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect();
+            bail!("{}: the lock has no package {unknown}", paths.join(", "));
+        }
+    }
+    let of_one = |known: &BTreeSet<&str>| -> Vec<String> {
+        let names = renewed.iter().filter(|name| known.contains(name.as_str()));
+        names.cloned().collect()
+    };
+    Ok(known.iter().map(of_one).collect())
 }
 
 /// [`pin_as`], with these keys for Debian's own suites.
@@ -275,8 +307,11 @@ fn with_own_tools(
     request.archives.clear();
     request.versions.clear();
     request.debs.clear();
+    let mut pinned = known.clone();
+    let is_own = |name: &str| request.sets.iter().any(|set| set.name == name);
+    pinned.sets.retain(|name, _| is_own(name));
     let earlier = Earlier {
-        lock: known,
+        lock: &pinned,
         renewed: &[],
         request: &request,
     };
@@ -362,12 +397,11 @@ fn make(
     let now = SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .context("this machine's clock is before 1970")?;
-    let architecture = request.architecture.debian();
     let source = Request {
         mirrors: &mirrors,
         suites: &suites(&request.suite, with_backports),
         components: &request.components,
-        architecture,
+        architecture: request.architecture.debian(),
         keyring,
         third_parties: &request.archives,
         versions: &request.versions,
@@ -384,9 +418,10 @@ fn make(
     let mut pools = Pools::of(&archive)?;
     if let Some(earlier) = &earlier {
         let gone = earlier.gone(&pools.all);
-        if !gone.is_empty() {
+        if !gone.packages.is_empty() {
             drop(pools);
-            let places = (&mirrors, debian.snapshots.as_slice());
+            let vendor = fetching::vendor(recipe, earlier.lock);
+            let places = (&mirrors, (debian.snapshots.as_slice(), vendor.as_deref()));
             keep::add_gone(session, earlier, &gone, places, &mut archive, step)?;
             pools = Pools::of(&archive)?;
         }

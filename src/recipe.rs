@@ -419,10 +419,7 @@ impl Recipe {
     /// The lock file beside the recipe: each variant has its own.
     #[must_use]
     pub fn lock_path(&self) -> PathBuf {
-        match &self.variant {
-            Some(variant) => self.path.with_extension(format!("{variant}.lock")),
-            None => self.path.with_extension("lock"),
-        }
+        lock_path(&self.path, self.variant.as_deref())
     }
 
     /// What decides which files Slipway writes into the root.
@@ -440,6 +437,13 @@ impl Recipe {
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new(""))
+    }
+}
+
+fn lock_path(recipe: &Path, variant: Option<&str>) -> PathBuf {
+    match variant {
+        Some(variant) => recipe.with_extension(format!("{variant}.lock")),
+        None => recipe.with_extension("lock"),
     }
 }
 

@@ -7,6 +7,7 @@ pub mod hub;
 pub mod machine;
 pub mod pxe;
 mod reap;
+mod system_size;
 pub mod timeline;
 
 // Floor: what a machine is given, and who answers in it

@@ -27,8 +27,8 @@ use slipway::host::sandbox::background;
 use slipway::host::session::Session;
 
 use super::arguments::cluster::{
-    ClusterCommand, DownArgs, FileArgs, IdentityArgs, JoinArgs, KubeconfigArgs, NewArgs, ToArgs,
-    UpArgs, ValidateArgs,
+    ClusterCommand, DownArgs, FileArgs, IdentityArgs, JoinArgs, KubeconfigArgs, NewArgs, Role,
+    ToArgs, UpArgs, ValidateArgs,
 };
 use super::arguments::{self, Output};
 use super::commands;
@@ -136,6 +136,10 @@ fn new(args: &NewArgs, output: Output) -> Result<ExitCode> {
 }
 
 fn join_config(args: &JoinArgs) -> Result<ExitCode> {
+    ensure!(
+        !args.fresh_token || !matches!(args.role, Role::FurtherControlPlane),
+        "--fresh-token makes a bootstrap token, which a further control plane does not have: it joins by the cluster's keys"
+    );
     let file = ClusterFile::read(&args.object.file)?;
     let own = Own {
         name: args.name.clone(),
@@ -163,7 +167,8 @@ fn kubeconfig(args: &KubeconfigArgs) -> Result<ExitCode> {
 fn access(object: &FileArgs, server: Option<&str>, identity: &IdentityArgs) -> Result<String> {
     let file = ClusterFile::read(&object.file)?;
     let folder = Folder::of(file.path());
-    if server.is_none() && folder.is_held()? {
+    let is_building = || anyhow::Ok(folder.state()?.is_some_and(|state| state.building));
+    if server.is_none() && folder.is_held()? && !is_building()? {
         let path = folder.kubeconfig();
         return fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()));
     }
@@ -173,13 +178,13 @@ fn access(object: &FileArgs, server: Option<&str>, identity: &IdentityArgs) -> R
 
 fn validate(args: &ValidateArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode> {
     let kubeconfig = access(&args.object, args.server.as_deref(), &args.identity)?;
-    let until = Instant::now() + Duration::from_secs(args.wait);
+    let until = deadline(args.wait);
     let session = output.session(interrupt)?;
     let step = session.progress.step("validate");
     let mut said = None;
     let report = loop {
         let report = validate::validate(&kubeconfig, args.nodes)?;
-        if report.valid || Instant::now() >= until {
+        if report.valid || until.is_some_and(|until| Instant::now() >= until) {
             break report;
         }
         let first = report.waits_for();
@@ -196,6 +201,11 @@ fn validate(args: &ValidateArgs, output: Output, interrupt: &Interrupt) -> Resul
         arguments::print(&(report.lines().join("\n") + "\n"))?;
     }
     Ok(ExitCode::from(u8::from(!report.valid)))
+}
+
+/// The end of a wait of so many seconds; none if the clock cannot count them.
+fn deadline(seconds: u64) -> Option<Instant> {
+    Instant::now().checked_add(Duration::from_secs(seconds))
 }
 
 /// Waits, but not on if the user interrupts.
@@ -221,6 +231,9 @@ fn foreground(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<Ex
     check_start(args, &file)?;
     let secrets = args.identity.secrets(&file)?;
     let mut options = args.machine.options();
+    let folder = Folder::of(file.path());
+    // Before the build, which may take an hour: `down` and another `up` find this process.
+    let held = up::begin(&file, &folder)?;
     let (image, tools, bus) =
         commands::image_or_cluster(session, args.image.as_deref(), &args.out)?;
     options.bus = bus;
@@ -234,7 +247,7 @@ fn foreground(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<Ex
         workers: args.workers,
         port: args.port,
     };
-    up::run(session, &cluster, &Folder::of(file.path()))?;
+    up::run(session, &cluster, (&folder, held))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -262,6 +275,11 @@ fn background(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<Ex
     let mut said = String::new();
     loop {
         if let Some(status) = child.try_wait()? {
+            // `down` ends the process, and removes the folder with the log.
+            ensure!(
+                folder.log().exists(),
+                "the cluster was ended before it was Ready: {status}"
+            );
             bail!(
                 "the cluster did not come up: {status}\n{}",
                 tail(&folder.log())?
@@ -380,6 +398,9 @@ fn end(folder: &Folder, cut: bool, step: &Step, interrupt: &Interrupt) -> Result
         .state()?
         .context("the machines' process has not begun yet; try again")?;
     let process = i32::try_from(state.process)?;
+    if state.building {
+        step.note(&format!("ending process {process}, which builds the image"));
+    }
     let signal = || {
         kill(Pid::from_raw(process), Signal::SIGTERM)
             .with_context(|| format!("ending process {process}"))
@@ -408,4 +429,15 @@ fn end(folder: &Folder, cut: bool, step: &Step, interrupt: &Interrupt) -> Result
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_beyond_the_clock_has_no_end() {
+        assert!(deadline(u64::MAX).is_none());
+        assert!(deadline(0).is_some_and(|end| end <= Instant::now()));
+    }
 }

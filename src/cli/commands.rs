@@ -45,12 +45,12 @@ pub(crate) fn run(args: &RunArgs, output: Output, interrupt: &Interrupt) -> Resu
             given.display()
         );
     }
+    let choice = args.choice.one()?;
     let mut options = args.options();
     // Before anything is built or fetched.
     let disk = is_built.then(|| given.join(artifact::DISK));
     run::check(&options, disk.as_deref())?;
     let session = &output.session(interrupt)?;
-    let choice = args.choice.one();
     let (image, tools, bus) = image(session, &given, choice, &args.out.output)?;
     options.bus = args.bus.unwrap_or(bus);
     run::run(session, &image, &tools, &options)?;

@@ -20,8 +20,11 @@ pub struct Folder(PathBuf);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct State {
-    /// The process that runs the machines.
+    /// The process that runs the machines, or builds their image.
     pub process: u32,
+    /// Whether the image is not built yet: no machine runs.
+    #[serde(default)]
+    pub building: bool,
     /// Whether all nodes were Ready.
     pub ready: bool,
     /// What is waited for.
@@ -97,13 +100,20 @@ impl Folder {
     }
 
     fn running(&self) -> Error {
-        anyhow!(
-            "the machines in {} are running; `slipway cluster down` ends them",
-            self.0.display()
-        )
+        let folder = self.0.display();
+        // Without a state that can be read it is not known how far the other process is.
+        let state = self.state().ok().flatten();
+        match state.filter(|state| state.building) {
+            Some(State { process, .. }) => anyhow!(
+                "`cluster up` is building the image of the machines in {folder} (process {process}); `slipway cluster down` ends it"
+            ),
+            None => {
+                anyhow!("the machines in {folder} are running; `slipway cluster down` ends them")
+            }
+        }
     }
 
-    /// Whether a process runs the machines.
+    /// Whether a process runs the machines, or builds their image.
     ///
     /// # Errors
     /// If the folder cannot be read.
@@ -127,7 +137,7 @@ impl Folder {
         }
     }
 
-    /// What is known of the cluster; nothing before its machines start.
+    /// What is known of the cluster; nothing before its image is built.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -184,6 +194,21 @@ mod tests {
             "{error}"
         );
         assert_eq!(folder.check_free().unwrap_err().to_string(), error);
+        let building = State {
+            process: 7,
+            building: true,
+            ..State::default()
+        };
+        folder.keep(&building).unwrap();
+        for error in [folder.hold().unwrap_err(), folder.check_free().unwrap_err()] {
+            let error = error.to_string();
+            let expected = "(process 7); `slipway cluster down` ends it";
+            assert!(
+                error.contains("is building") && error.ends_with(expected),
+                "{error}"
+            );
+        }
+        folder.forget().unwrap();
         drop(held);
         assert!(!folder.is_held().unwrap());
         assert_eq!(folder.state().unwrap(), None);

@@ -14,7 +14,7 @@ use super::administrator;
 use super::launch::{Cluster, Launcher, Running};
 use super::machines::{self, Member};
 use super::object::ClusterFile;
-use super::state::{Folder, State};
+use super::state::{Folder, Held, State};
 use crate::host::atomic_file;
 use crate::host::interrupt::Interrupt;
 use crate::host::session::Session;
@@ -41,6 +41,8 @@ const STOP: u64 = STOP_SECONDS + SYSTEMD_STOP + SYSTEMD_STOP;
 const BEFORE: u64 = 45;
 /// After this time it is said which machines are waited for, and again whenever one has ended.
 const SILENT: Duration = Duration::from_secs(5);
+/// The longest time for pods that is waited for, in seconds: the clock cannot count every one that an object can say.
+const LONGEST: u64 = 365 * 24 * 60 * 60;
 /// How often it is looked at whether a machine has ended.
 const LOOK_OFF: Duration = Duration::from_millis(100);
 /// Nodes, as the API server knows them.
@@ -48,13 +50,32 @@ const NODES: &str = "get nodes -o json --request-timeout=20s";
 /// Nodes and pods, for people.
 const PODS: &str = "get nodes,pods -A -o wide";
 
-/// Boots the machines, tells when all nodes are Ready, and goes on until it is interrupted or a machine ends. The machines'
-/// disks stay in the folder for the next time.
+/// Takes the folder of machines whose image is not built yet, so that another process knows of it and can end this one.
+///
+/// # Errors
+/// As [`Folder::hold`], and if the state cannot be written.
+pub fn begin(file: &ClusterFile, folder: &Folder) -> Result<Held> {
+    let held = folder.hold()?;
+    folder.keep(&State {
+        process: std::process::id(),
+        building: true,
+        waits_for: "the image to be built".to_owned(),
+        end_seconds: end(file).as_secs(),
+        ..State::default()
+    })?;
+    Ok(held)
+}
+
+/// Boots the machines in the folder that [`begin`] took, tells when all nodes are Ready, and goes on until it is interrupted or a machine
+/// ends. The machines' disks stay in the folder for the next time.
 ///
 /// # Errors
 /// A node that does not become Ready, with what it waits for; a machine that ended.
-pub fn run(session: &Session, cluster: &Cluster<'_>, folder: &Folder) -> Result<()> {
-    let _held = folder.hold()?;
+pub fn run(
+    session: &Session,
+    cluster: &Cluster<'_>,
+    (folder, _held): (&Folder, Held),
+) -> Result<()> {
     let _guard = session.interrupt.guard();
     let grace = grace(&cluster.file.fields());
     let end = end(cluster.file);
@@ -322,7 +343,8 @@ fn grace(object: &Map<String, Value>) -> u64 {
     let by_priority = by_priority.into_iter().flatten();
     let by_priority = by_priority.filter_map(|one| one["shutdownGracePeriodSeconds"].as_u64());
     let by_priority = by_priority.fold(0, u64::saturating_add);
-    SHUTDOWN_GRACE_SECONDS.max(period).max(by_priority)
+    let longest = SHUTDOWN_GRACE_SECONDS.max(period).max(by_priority);
+    longest.min(LONGEST)
 }
 
 /// Presses the power buttons, waits, and cuts the power of those that are left: after the time that a node needs at most, or on
@@ -446,6 +468,11 @@ mod tests {
                     {"priority": 0, "shutdownGracePeriodSeconds": 70},
                     {"priority": 9, "shutdownGracePeriodSeconds": 20}]}),
                 90,
+            ),
+            (
+                json!({"shutdownGracePeriodByPodPriority": [
+                    {"priority": 0, "shutdownGracePeriodSeconds": u64::MAX}]}),
+                LONGEST,
             ),
         ] {
             assert_eq!(seconds(config.clone()), expected, "{config}");

@@ -197,16 +197,20 @@ impl Archive {
         Ok(archive)
     }
 
-    /// Adds packages that the archive of this name had, and its suites do not have any more.
+    /// Adds packages that the archive of this name had, and its suites do not have any more; to its backports if they were of these.
     ///
     /// # Errors
     /// If the text is no index, or there is no such archive.
-    pub fn add(&mut self, archive: &str, text: String) -> Result<()> {
+    pub fn add(&mut self, (archive, backports): (&str, bool), text: String) -> Result<()> {
         let packages = packages::read(&text, 0, Standing::DEBIAN)?;
         let digests = packages.iter().map(|package| package.sha256.to_owned());
         self.gone.extend(digests);
-        let mut suites = self.suites.iter();
-        let of = suites.position(|read| read.suite.archive == archive && !read.suite.backports);
+        let of = |backports| {
+            let mut suites = self.suites.iter().map(|read| &read.suite);
+            suites.position(|suite| suite.archive == archive && suite.backports == backports)
+        };
+        // A rolling suite has no backports.
+        let of = of(backports).or_else(|| of(false));
         let of = of.with_context(|| format!("there is no archive {archive}"))?;
         self.texts.push((of, text));
         Ok(())

@@ -80,7 +80,7 @@ impl Files {
                 source: std::io::Error::other(format!("{error:#}")),
             },
         )?;
-        on_bytes(size);
+        on_bytes(content.len() as u64);
         Ok(())
     }
 }

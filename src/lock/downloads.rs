@@ -6,14 +6,11 @@ use anyhow::{Context as _, Result, bail};
 use fetch::{Digest, Failure};
 
 use super::LockedRecipe;
-use super::objects::{bring, of_download};
+use super::objects::{LIMIT, bring, of_download};
 use crate::debian::files::{self, Files};
 use crate::host::progress::Step;
 use crate::host::session::Session;
 use crate::recipe::{Download, Mistake};
-
-/// Size limit of a file, bytes.
-const LIMIT: u64 = 8 << 30;
 
 impl LockedRecipe {
     /// Fetches the files that are not in the cache.

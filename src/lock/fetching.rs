@@ -34,12 +34,7 @@ pub struct LockedRecipe {
 impl LockedRecipe {
     /// The address of the lock's own store, if `slipway lock --vendor` made one.
     pub(super) fn vendor(&self) -> Option<String> {
-        let vendor = self.lock.vendor.as_ref()?;
-        if vendor.contains("://") {
-            return Some(vendor.trim_end_matches('/').to_owned());
-        }
-        let folder = std::path::absolute(self.recipe.folder().join(vendor)).ok()?;
-        Some(format!("{SCHEME}{}", folder.display()))
+        vendor(&self.recipe, &self.lock)
     }
 
     /// The packages of a set for steps, which call [`Session::do_deferred`] before they read one: with results of other machines a
@@ -86,6 +81,16 @@ impl LockedRecipe {
             )
         })
     }
+}
+
+/// The address of the own store of a recipe's lock.
+pub(super) fn vendor(recipe: &Recipe, lock: &Lock) -> Option<String> {
+    let vendor = lock.vendor.as_ref()?;
+    if vendor.contains("://") {
+        return Some(vendor.trim_end_matches('/').to_owned());
+    }
+    let folder = std::path::absolute(recipe.folder().join(vendor)).ok()?;
+    Some(format!("{SCHEME}{}", folder.display()))
 }
 
 /// The packages of a set with their paths in the cache, there or not.
@@ -145,20 +150,23 @@ fn fetch_from(
     Ok(debs)
 }
 
-/// Those of these packages that can be had, as files, and for each other one why not.
+/// Those of these packages that can be had, as files, and for each other one why not. Of an archive that is not known any more is none.
 ///
 /// # Errors
-/// If the lock names an archive that is not known.
+/// If servers or the store `vendor` cannot be asked at all.
 pub(super) fn try_to_fetch(
     session: &Session,
     mirrors: &Mirrors,
-    snapshots: &[String],
+    (snapshots, vendor): (&[String], Option<&str>),
     lock: &Lock,
     packages: &[LockedPackage],
     step: &Step,
 ) -> Result<(Vec<Deb>, Vec<String>)> {
-    let places = Places::new(mirrors, snapshots, lock)?;
-    let files = Files::new(&session.fetch_options())?;
+    let mut places = Places::of_known(mirrors, snapshots, lock);
+    places.vendor = vendor.map(str::to_owned);
+    places.options = session.fetch_options();
+    let files = Files::new(&places.options)?;
+    let mut store = places.open_vendor()?;
     let (mut debs, mut failures) = (Vec::new(), Vec::new());
     for package in packages {
         let deb = Deb {
@@ -168,7 +176,7 @@ pub(super) fn try_to_fetch(
         let there = std::fs::metadata(&deb.path).is_ok_and(|found| found.len() == package.size);
         let fetched = match there {
             true => Ok(()),
-            false => fetch_one((&files, None), &deb, &places, step),
+            false => fetch_one((&files, store.as_mut()), &deb, &places, step),
         };
         match fetched {
             Ok(()) => debs.push(deb),
@@ -193,13 +201,24 @@ struct Places {
 }
 
 impl Places {
-    /// A snapshot's base may contain `{archive}` and `{time}` (as `20261120T021110Z`); both come from the lock.
+    /// [`Places::of_known`], where all archives of the lock have to be known.
     fn new(mirrors: &Mirrors, snapshots: &[String], lock: &Lock) -> Result<Self> {
-        let mut by_archive = BTreeMap::new();
         for source in &lock.sources {
-            let (base, _) = mirrors
+            mirrors
                 .archive(&source.archive)
                 .with_context(|| format!("the lock names an unknown archive {}", source.archive))?;
+        }
+        Ok(Self::of_known(mirrors, snapshots, lock))
+    }
+
+    /// Those of the lock's archives that the mirrors know. A snapshot's base may contain `{archive}` and `{time}` (as
+    /// `20261120T021110Z`); both come from the lock.
+    fn of_known(mirrors: &Mirrors, snapshots: &[String], lock: &Lock) -> Self {
+        let mut by_archive = BTreeMap::new();
+        for source in &lock.sources {
+            let Some((base, _)) = mirrors.archive(&source.archive) else {
+                continue;
+            };
             let bases: &mut Vec<String> = by_archive
                 .entry(source.archive.clone())
                 .or_insert_with(|| vec![base.to_owned()]);
@@ -225,11 +244,11 @@ impl Places {
                 }
             }
         }
-        Ok(Self {
+        Self {
             by_archive,
             debs: mirrors.debs.clone(),
             ..Self::default()
-        })
+        }
     }
 
     /// The lock's own store, if it has one.

@@ -1,5 +1,6 @@
 //! The pins of an earlier lock: kept where they still fit, as far as their packages can still be had.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -9,9 +10,10 @@ use super::fetching::try_to_fetch;
 use super::file::Lock;
 use crate::debian::Mirrors;
 use crate::debian::archive::Archive;
-use crate::debian::mirror::is_debians;
+use crate::debian::mirror::{ARCHIVE, is_debians};
 use crate::debian::packages::{self, Pin, Pool, Standing};
 use crate::debian::pinned::{Deb, LockedPackage};
+use crate::debian::relation;
 use crate::debian::third_party::matches;
 use crate::host::progress::Step;
 use crate::host::session::Session;
@@ -20,6 +22,14 @@ use crate::recipe::LockRequest;
 
 /// The word for the kubelet and the programs of its release.
 const KUBELET: &str = "kubelet";
+
+/// Packages to keep that their archives do not have any more.
+#[derive(Debug)]
+pub(super) struct Gone {
+    pub(super) packages: Vec<LockedPackage>,
+    /// The SHA-256 of those that came from Debian's backports.
+    backports: BTreeSet<String>,
+}
 
 /// An earlier lock, and what of it is not to be kept.
 #[derive(Clone, Copy, Debug)]
@@ -55,16 +65,37 @@ impl Earlier<'_> {
     }
 
     /// Those that a pool does not have, although the recipe would take them from their archive.
-    pub(super) fn gone(&self, pool: &Pool<'_>) -> Vec<LockedPackage> {
+    pub(super) fn gone(&self, pool: &Pool<'_>) -> Gone {
         let mut packages = self.packages();
         for package in &pool.packages {
             packages.remove(&package.pin());
         }
-        packages
+        let packages: Vec<LockedPackage> = packages
             .into_values()
             .filter(|package| self.may_come(package))
             .cloned()
-            .collect()
+            .collect();
+        let backports = packages.iter();
+        let backports = backports.filter(|package| self.is_backport(package, pool));
+        Gone {
+            backports: backports.map(|package| package.sha256.clone()).collect(),
+            packages,
+        }
+    }
+
+    /// Whether a package that is gone was taken from Debian's backports. The lock does not say so, but the recipe names it, and those of
+    /// backports are newer than every other one of Debian's.
+    fn is_backport(&self, package: &LockedPackage, pool: &Pool<'_>) -> bool {
+        let LockedPackage { name, version, .. } = package;
+        let mut sets = self.request.sets.iter();
+        let mut others = pool.packages.iter();
+        package.archive == ARCHIVE
+            && sets.any(|set| set.backports.contains(name))
+            && others.all(|other| {
+                other.name != name
+                    || other.standing != Standing::DEBIAN
+                    || relation::compare(version, other.version) == Some(Ordering::Greater)
+            })
     }
 
     /// Whether the recipe takes a package in its version, and from the archive that it is pinned of.
@@ -98,34 +129,42 @@ impl Earlier<'_> {
     /// # Errors
     /// Names the unknown ones, with the nearest name of each.
     pub(super) fn check(&self) -> Result<()> {
-        let packages = self.lock.sets.values().flatten();
-        let kubelet = self.lock.kubelet.as_ref().map(|_| KUBELET);
-        let known: BTreeSet<&str> = packages
-            .map(|package| package.name.as_str())
-            .chain(kubelet)
-            .collect();
-        let unknown: Vec<String> = self
-            .renewed
-            .iter()
-            .filter(|name| !known.contains(name.as_str()))
-            .map(|name| {
-                let near = known
-                    .iter()
-                    .map(|known| (strsim::damerau_levenshtein(known, name), *known))
-                    .min();
-                match near {
-                    Some((distance, near)) if distance <= 2.max(name.len() / 4) => {
-                        format!("{name}; the nearest name is {near}")
-                    }
-                    _ => name.clone(),
-                }
-            })
-            .collect();
-        if !unknown.is_empty() {
-            bail!("the lock has no package {}", unknown.join(", none "));
+        match unknown(&names(self.lock), self.renewed) {
+            Some(unknown) => bail!("the lock has no package {unknown}"),
+            None => Ok(()),
         }
-        Ok(())
     }
+}
+
+/// The names that can be renewed: those of a lock's packages, and the kubelet.
+pub(super) fn names(lock: &Lock) -> BTreeSet<&str> {
+    let packages = lock.sets.values().flatten();
+    let kubelet = lock.kubelet.as_ref().map(|_| KUBELET);
+    packages
+        .map(|package| package.name.as_str())
+        .chain(kubelet)
+        .collect()
+}
+
+/// Those of these names that are not known, with the nearest one of each, in words.
+pub(super) fn unknown(known: &BTreeSet<&str>, renewed: &[String]) -> Option<String> {
+    let unknown: Vec<String> = renewed
+        .iter()
+        .filter(|name| !known.contains(name.as_str()))
+        .map(|name| {
+            let near = known
+                .iter()
+                .map(|known| (strsim::damerau_levenshtein(known, name), *known))
+                .min();
+            match near {
+                Some((distance, near)) if distance <= 2.max(name.len() / 4) => {
+                    format!("{name}; the nearest name is {near}")
+                }
+                _ => name.clone(),
+            }
+        })
+        .collect();
+    (!unknown.is_empty()).then(|| unknown.join(", none "))
 }
 
 /// Adds packages of the earlier lock to the archive that it does not have any more, from the packages themselves. What can be had
@@ -136,12 +175,13 @@ impl Earlier<'_> {
 pub(super) fn add_gone(
     session: &Session,
     earlier: &Earlier<'_>,
-    gone: &[LockedPackage],
-    (mirrors, snapshots): (&Mirrors, &[String]),
+    gone: &Gone,
+    (mirrors, from): (&Mirrors, (&[String], Option<&str>)),
     archive: &mut Archive,
     step: &Step,
 ) -> Result<()> {
-    let (debs, failures) = try_to_fetch(session, mirrors, snapshots, earlier.lock, gone, step)?;
+    let packages = gone.packages.as_slice();
+    let (debs, failures) = try_to_fetch(session, mirrors, from, earlier.lock, packages, step)?;
     for failure in failures {
         session
             .progress
@@ -149,7 +189,11 @@ pub(super) fn add_gone(
     }
     let mut texts = BTreeMap::new();
     for Deb { package, path } in &debs {
-        let text: &mut String = texts.entry(package.archive.as_str()).or_default();
+        let of = (
+            package.archive.as_str(),
+            gone.backports.contains(&package.sha256),
+        );
+        let text: &mut String = texts.entry(of).or_default();
         text.push_str(&paragraph(package, path)?);
     }
     for (of, text) in texts {

@@ -17,7 +17,7 @@ use crate::store::{Haste, Store};
 use anyhow::{Context as _, Result, bail};
 
 /// Size limit of a file whose size the lock does not have, bytes.
-const LIMIT: u64 = 4 << 30;
+pub(super) const LIMIT: u64 = 8 << 30;
 
 /// A file that a lock names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]

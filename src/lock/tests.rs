@@ -14,6 +14,7 @@ mod fallback;
 mod logins;
 mod offline;
 mod one_run;
+mod pins;
 
 /// Debian's packages of every test.
 const DEBIANS: &[&str] = &[

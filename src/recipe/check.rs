@@ -115,7 +115,7 @@ pub use units::Units;
 use super::Recipe;
 use super::mistakes::{Mistake, Mistakes, Place};
 use super::places::Places;
-use super::tree::Node;
+use super::tree::{self, Node};
 
 /// A Slipway recipe: from it comes one image.
 ///
@@ -409,13 +409,13 @@ impl<'a> Check<'a> {
         self.unique(path);
     }
 
-    /// Checks that no item of a list of words is given twice.
+    /// Checks that no item of a list of words or paths is given twice.
     fn unique(&mut self, path: &str) {
         let items = self.find(path).map_or(&[][..], Node::items);
         for (number, item) in items.iter().enumerate() {
             let before = items[..number]
                 .iter()
-                .find(|before| before.text() == item.text());
+                .find(|before| tree::is_same(path, before, item, self.mistakes));
             if let (Some(before), Some(text)) = (before, item.text()) {
                 let mistake = Mistake::at(
                     &item.place,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::mistakes::{Mistake, Mistakes, Place, nearest};
 use super::tree::{self, Entry, Node};
-use super::{Recipe, carried, check, schema, setting};
+use super::{Recipe, carried, check, lock_path, schema, setting};
 
 /// Maximum length of a chain of recipes that extend each other.
 const DEEPEST: usize = 16;
@@ -55,6 +55,8 @@ pub fn load_as(path: &Path, choice: &Choice) -> Result<Recipe, Mistakes> {
     }
     if let Some(mistake) = not_chosen(path, variant, &names) {
         mistakes.add(mistake);
+    } else if let Some(mistake) = same_lock(path, variant, &mistakes) {
+        mistakes.add(mistake);
     }
     if let Some(variant) = variant {
         let within = format!("variants.{variant}.");
@@ -81,6 +83,10 @@ pub fn load_as(path: &Path, choice: &Choice) -> Result<Recipe, Mistakes> {
     }
     for setting in &choice.settings {
         if let Some(mut tree) = setting::tree(setting, &mut mistakes) {
+            if let Some(mistake) = setting::of_files_alone(&tree) {
+                mistakes.add(mistake);
+                continue;
+            }
             gone.extend(schema::check(&mut tree, &mut mistakes));
             merged = Some(tree::merge(merged, tree, &all, &mut mistakes));
         }
@@ -320,6 +326,38 @@ fn not_chosen(path: &Path, variant: Option<&str>, names: &BTreeSet<String>) -> O
             Some(Mistake::nowhere(found).nearest(variant, all))
         }
     }
+}
+
+/// The mistake of two recipes in one folder with the same lock: `fleet.aws.toml`, and the variant `aws` of `fleet.toml`.
+fn same_lock(path: &Path, variant: Option<&str>, read: &Mistakes) -> Option<Mistake> {
+    let lock = lock_path(path, variant);
+    let (found, other) = match variant {
+        Some(variant) => {
+            let other = lock.with_extension("toml");
+            // What this recipe extends may be for it alone.
+            if read.files().any(|file| real(file) == real(&other)) || !is_recipe(&other) {
+                return None;
+            }
+            (
+                format!("the variant {variant} of {}", path.display()),
+                other,
+            )
+        }
+        None => {
+            let stem = path.file_stem()?.to_str()?;
+            let (family, name) = stem.rsplit_once('.')?;
+            let other = path.with_file_name(format!("{family}.toml"));
+            let names = variants(&other).ok()?;
+            if !names.iter().any(|variant| variant == name) {
+                return None;
+            }
+            let found = format!("the variant {name} of {}", other.display());
+            (found, path.to_owned())
+        }
+    };
+    let (lock, other) = (lock.display(), other.display());
+    let found = format!("{found} and the recipe {other} have the same lock {lock}");
+    Some(Mistake::nowhere(found).help("rename the variant or one of the recipes"))
 }
 
 fn real(path: &Path) -> PathBuf {

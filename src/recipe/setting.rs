@@ -20,6 +20,27 @@ pub(super) fn tree(setting: &str, mistakes: &mut Mistakes) -> Option<Node> {
     (mistakes.len() == before).then_some(tree)
 }
 
+/// The mistake of a setting of what decides which files are read, as `extends`: they are read before any setting.
+pub(super) fn of_files_alone(tree: &Node) -> Option<Mistake> {
+    if let Some(entry) = tree.entry("extends") {
+        let found = "a setting cannot say what a recipe extends";
+        let mistake = Mistake::at(&entry.key, found, "expected `extends` in a file");
+        return Some(
+            mistake.help("write a recipe that extends both, and give it in place of this one"),
+        );
+    }
+    let entry = tree.entry("variants")?;
+    let found = "a setting cannot change a variant: it is laid over the chosen one";
+    let mistake = Mistake::at(&entry.key, found, "expected the key without the variant");
+    let help = match entry.node.only() {
+        Some((name, _)) => {
+            format!("leave out `variants.{name}.`, and choose the variant by --variant {name}")
+        }
+        None => "choose a variant by --variant".to_owned(),
+    };
+    Some(mistake.help(help))
+}
+
 /// The key and the value: a key's quotes may hold the sign.
 fn split(setting: &str) -> Option<(&str, &str)> {
     let mut quote = None;

@@ -1,6 +1,7 @@
 //! A TOML file as a tree with the position of every key and value, and the merging of such trees.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -28,6 +29,10 @@ pub(super) const APPENDED: &[&str] = &[
     "units.mask",
     "kubernetes.container-packages",
 ];
+
+/// Those of [`APPENDED`] whose items are paths of the building host, each relative to the file that it is written in: the same text in
+/// two folders is two items.
+const PATHS: &[&str] = &["overlay.trees", "ca.certificates"];
 
 /// The table whose entries a recipe takes back by `remove = false`.
 const FILES: &str = "files";
@@ -265,7 +270,7 @@ fn lay(
                 Some(Value::List(list)) => list,
                 _ => Vec::new(),
             };
-            Value::List(append(list, own, extended, mistakes))
+            Value::List(append(path, list, own, extended, mistakes))
         }
         (_, value) => value,
     };
@@ -309,7 +314,25 @@ fn is_whole(path: &str) -> bool {
     })
 }
 
+/// Whether two items of the list at `path` are the same word, or paths of the same file or folder.
+pub(super) fn is_same(path: &str, one: &Node, other: &Node, mistakes: &Mistakes) -> bool {
+    match (one.text(), other.text()) {
+        (Some(text), Some(of_other)) if PATHS.contains(&path) => {
+            real(&one.place, text, mistakes) == real(&other.place, of_other, mistakes)
+        }
+        (one, other) => one.is_some() && one == other,
+    }
+}
+
+/// A path of the building host without links and `..`, as far as it is there.
+fn real(place: &Place, text: &str, mistakes: &Mistakes) -> PathBuf {
+    let folder = mistakes.path(place.file).parent();
+    let path = folder.unwrap_or(Path::new("")).join(text);
+    std::fs::canonicalize(&path).unwrap_or(path)
+}
+
 fn append(
+    path: &str,
     mut list: Vec<Node>,
     own: Vec<Node>,
     extended: &BTreeSet<usize>,
@@ -318,26 +341,57 @@ fn append(
     for item in own {
         let of_sibling =
             |old: &Node| old.place.file != item.place.file && !extended.contains(&old.place.file);
-        let text = item.text();
-        if text.is_some() && list.iter().any(|old| old.text() == text && of_sibling(old)) {
+        let is_there = |old: &Node| of_sibling(old) && is_same(path, old, &item, mistakes);
+        if list.iter().any(is_there) {
             continue;
         }
         match item.text().and_then(|text| text.strip_prefix('-')) {
             Some("*") => list.clear(),
-            Some(name) => {
-                let before = list.len();
-                list.retain(|old| old.text() != Some(name));
-                if list.len() == before {
-                    let mistake = Mistake::at(
-                        &item.place,
-                        format!("`-{name}` takes away what is not inherited"),
-                        "expected the name of an inherited item after the hyphen",
-                    );
-                    mistakes.add(mistake.nearest(name, list.iter().filter_map(Node::text)));
-                }
-            }
+            Some(name) => take_away(path, &mut list, (&item.place, name), mistakes),
             None => list.push(item),
         }
     }
     list
+}
+
+/// Removes the item that a recipe takes away by `-name`. A path is meant relative to that recipe, or else as the recipe that it is
+/// inherited from has it.
+fn take_away(
+    path: &str,
+    list: &mut Vec<Node>,
+    (place, name): (&Place, &str),
+    mistakes: &mut Mistakes,
+) {
+    let named = Node {
+        place: place.clone(),
+        value: Value::Text(name.to_owned()),
+    };
+    let is_path = list.iter().any(|old| is_same(path, old, &named, mistakes));
+    let is_meant = |old: &Node| match is_path {
+        true => is_same(path, old, &named, mistakes),
+        false => old.text() == Some(name),
+    };
+    let meant: Vec<Node> = list.iter().filter(|old| is_meant(old)).cloned().collect();
+    let other = meant
+        .iter()
+        .find(|other| !is_same(path, &meant[0], other, mistakes));
+    let mistake = match (meant.first(), other) {
+        (None, _) => Mistake::at(
+            place,
+            format!("`-{name}` takes away what is not inherited"),
+            "expected the name of an inherited item after the hyphen",
+        )
+        .nearest(name, list.iter().filter_map(Node::text)),
+        (Some(first), Some(_)) => Mistake::at(
+            place,
+            format!("`-{name}` may take away {name} of several recipes"),
+            "expected the path relative to this file after the hyphen",
+        )
+        .also(&first.place, "one of them"),
+        (Some(_), None) => {
+            list.retain(|old| !is_meant(old));
+            return;
+        }
+    };
+    mistakes.add(mistake);
 }

@@ -15,14 +15,13 @@ use nix::unistd::{AccessFlags, Whence, access, lseek};
 
 use super::machine::OVMF_VARS;
 use super::machine::disk::{Bus, Disk, Format};
+use super::system_size;
 use crate::format::gpt::{Table, sector_size};
 use crate::host::atomic_file;
 use crate::host::cache;
 use crate::install::tools::Tools;
 use crate::publish::sums::SUMS;
 
-/// Size of a node's system disk: space for both root slots and a `var`.
-pub const SYSTEM_SIZE: u64 = 16 * GIB;
 /// Size of a node's etcd disk: twice the default minimum size for formatting.
 pub const ETCD_SIZE: u64 = 2 * GIB;
 /// Serial number of the system disk.
@@ -50,8 +49,8 @@ impl Drop for Held {
 }
 
 impl Node {
-    /// The node in this folder; missing files are created: the system disk from an image, enlarged to
-    /// [`SYSTEM_SIZE`], and the identity.
+    /// The node in this folder; missing files are created: the system disk from an image, enlarged to 16 GiB or what the image wants, and
+    /// the identity.
     ///
     /// # Errors
     /// If the image cannot be read, the folder cannot be written, or another run has it.
@@ -109,7 +108,7 @@ impl Node {
             // Renamed when complete, so that a partial copy is never booted.
             let half = self.folder.join("system.raw.part");
             copy_sparse(image, &half)?;
-            grow(&half, SYSTEM_SIZE)?;
+            grow(&half, system_size::of_image(image))?;
             fs::rename(&half, self.system()).context("naming the system disk")?;
         }
         if !self.vars().exists() {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::accel::{self, Choice};
 use super::disks::{self, Node};
@@ -186,13 +186,23 @@ pub fn machine(image: &Image, node: &Node, options: &Options, accel: Accel) -> R
     })
 }
 
-/// Looks at what a run asks of this host, for callers that first do what takes long: memory, ports and the node's folder. `disk` is
-/// the image's, if it is built already.
+/// Looks at what a run asks of this host, for callers that first do what takes long: memory, ports, the Ignition config and the node's
+/// folder. `disk` is the image's, if it is built already.
 ///
 /// # Errors
-/// As [`preflight::check`] and [`Node::check`].
+/// As [`preflight::check`] and [`Node::check`], and if the config is not there.
 pub fn check(options: &Options, disk: Option<&Path>) -> Result<()> {
     preflight::check(options.memory, &options.forwards)?;
+    if let Some(config) = &options.ignition {
+        // Not opened: it may be a pipe.
+        let meta = fs::metadata(config);
+        let meta = meta.with_context(|| format!("--ignition {}", config.display()))?;
+        ensure!(
+            !meta.is_dir(),
+            "--ignition {}: expected a file, found a folder",
+            config.display()
+        );
+    }
     match &options.node {
         Some(folder) => Node::check(folder, disk, options.fresh),
         None => Ok(()),

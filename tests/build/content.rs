@@ -72,7 +72,7 @@ environment = { WORD = "given" }
 
 [[build.run]]
 name = "second"
-command = ["sh", "-ec", "cat /etc/made >> /etc/made.too; ! test -e /run/inputs/setup.sh"]
+command = ["sh", "-ec", "cat /etc/made >> /etc/made.too; update-ca-certificates; openssl verify -CAfile /etc/ssl/certs/ca-certificates.crt /usr/share/ca-certificates/slipway/corp.crt; ! test -e /run/inputs/setup.sh"]
 "#;
 
 /// What the first program does: it sees the packages, the archive, its inputs and its environment, and neither a network nor the host.
@@ -88,6 +88,7 @@ test "$(id -nG agent)" = "agent systemd-journal ops"
 grep -q '^agent:!\*:' /etc/shadow
 test "$(getent passwd messagebus | cut -d: -f3,4)" = 150:150
 test "$(stat -c %G /usr/lib/dbus-1.0/dbus-daemon-launch-helper)" = messagebus
+for path in . setup.sh data data/words; do test "$(stat -c %Y "$path")" = "$SOURCE_DATE_EPOCH"; done
 test "$(LC_ALL=de_DE.UTF-8 date -d 2026-03-01 +%B)" = März
 echo "$WORD $(cat data/words) $SOURCE_DATE_EPOCH" > /etc/made
 mkdir -p /var/lib/made /opt/made
@@ -353,6 +354,7 @@ fn in_the_root(bench: &Bench) {
         "~ /etc/passwd content",
         "~ /usr/lib/dbus-1.0/dbus-daemon-launch-helper owner",
         "+ /usr/lib/locale/de_DE.utf8 ",
+        "~ /etc/ca-certificates.conf",
         "~ /etc/ssl/certs/ca-certificates.crt",
         "+ /etc/ssl/certs/corp.pem",
         "+ /usr/share/ca-certificates/slipway ",

@@ -84,6 +84,11 @@ fn one_run_builds_all_variants_and_diff_says_what_differs() {
     };
     let others: Vec<_> = files.iter().filter(|path| !known(path)).collect();
     assert!(others.is_empty(), "{others:?}");
+    // Each lock renews the packages that it has.
+    let (done, said) = run(&place, &["lock", recipe, "--renew=jq"]);
+    assert!(done && said.contains("small.plain.lock"), "{said}");
+    let (done, said) = run(&place, &["lock", recipe, "--renew=jqq"]);
+    assert!(!done && said.contains("the nearest name is jq"), "{said}");
 }
 
 /// What makes images for three kinds of machines of the small recipe.

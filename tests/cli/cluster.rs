@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use ::cluster::kubeconfigs;
 use image::paths::{CLUSTER, HOSTNAME, NODE_SETTINGS};
@@ -296,6 +297,10 @@ fn a_config_needs_a_known_role_an_endpoint_and_for_a_fresh_token_the_api_server(
     let error = refused(folder.path(), &words);
     assert!(error.contains("making a bootstrap token: "), "{error}");
     assert!(!folder.path().join("w.ign").exists());
+    let words = [&of("further-control-plane")[..], &["--fresh-token"]].concat();
+    let error = refused(folder.path(), &words);
+    let expected = "a bootstrap token, which a further control plane does not have";
+    assert!(error.contains(expected), "{error}");
 }
 
 #[test]
@@ -446,4 +451,50 @@ fn machines_that_run_already_are_named_before_what_they_use() {
         }
     }
     assert!(!folder.path().join("out").exists());
+}
+
+/// Other commands find the build of the machines' image: it would start them after a `down`, and be begun twice.
+#[test]
+fn a_build_for_machines_is_named_and_ended() {
+    let folder = with_endpoint();
+    let recipe = folder.path().join("small.toml");
+    fs::copy("src/recipe/tests/small.toml", recipe).unwrap();
+    // A mirror that takes requests and does not answer them.
+    let mirror = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/debian", mirror.local_addr().unwrap());
+    let image = ["--foreground", "--image", "small.toml", "--memory", "512"];
+    let mut building = Command::new(env!("CARGO_BIN_EXE_slipway"))
+        .args(["cluster", "up", OBJECT])
+        .args(image)
+        .current_dir(folder.path())
+        .env_remove("SLIPWAY_IDENTITY")
+        .env("XDG_CONFIG_HOME", folder.path().join("config"))
+        .env("SLIPWAY_CACHE", folder.path().join("cache"))
+        .env("SLIPWAY_DEBIAN_MIRROR", url)
+        .env("no_proxy", "127.0.0.1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let machines = Folder::of(&folder.path().join(OBJECT));
+    let until = Instant::now() + Duration::from_secs(60);
+    let state = loop {
+        if let Some(state) = machines.state().unwrap() {
+            break state;
+        }
+        assert!(Instant::now() < until, "the folder has no state");
+        assert_eq!(building.try_wait().unwrap(), None, "it ended");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert!(state.building && !state.ready, "{state:?}");
+    let said = refused(folder.path(), &["up", OBJECT]);
+    let expected = format!(
+        "(process {}); `slipway cluster down` ends it",
+        state.process
+    );
+    assert!(said.contains(&expected), "{said}");
+    done(folder.path(), &["down", OBJECT]);
+    assert!(!building.wait().unwrap().success());
+    assert!(!machines.path().exists());
 }

@@ -55,6 +55,14 @@ fn a_run_that_cannot_begin_is_refused_before_its_recipe_is_built() {
         (["--memory", "99999999"], "--memory 99999999: this host has"),
         (["--node", "node"], "node is the node of another run"),
         (["--node", "small.toml/node"], "making small.toml/node"),
+        (
+            ["--ignition", "gone.ign"],
+            "--ignition gone.ign: No such file",
+        ),
+        (
+            ["--variant", "aws,gce"],
+            "--variant aws,gce: expected one variant",
+        ),
     ] {
         let words = [&["small.toml"][..], &words].concat();
         let said = refused(folder.path(), &words);

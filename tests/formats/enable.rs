@@ -96,6 +96,7 @@ const OWN: [(&str, &str); 2] = [
     ),
 ];
 const OWN_UNIT: &str = "own.service";
+const OWN_ALIAS: &str = "another.service";
 /// Enables a unit; then disables it where `disabled/etc` has links already. Ends as the first of both does.
 const SCRIPT: &str = "cd /enable; systemctl --root=/enable enable \"$1\"; code=$?; \
      mv etc enabled/; mv disabled/etc .; systemctl --root=/enable disable \"$1\"; exit $code";
@@ -147,16 +148,25 @@ fn own() -> impl Iterator<Item = Entry> {
     OWN.into_iter().map(entry)
 }
 
-/// What has a section `[Install]` of its own, with an instance of each template beside it; and last the recipe's unit.
+/// What has a section `[Install]` of its own and the aliases of such units, with an instance of each template beside it; and last the
+/// recipe's unit, and its second name, which is there once the unit is enabled.
 fn candidates(root: &Path) -> Result<Vec<String>> {
     let mut units = Vec::new();
     for entry in fs::read_dir(root.join(UNITS))? {
         let entry = entry?;
         let name = entry.file_name().into_string().ok().context("a name")?;
-        if !entry.file_type()?.is_file() {
+        let mut path = entry.path();
+        if entry.file_type()?.is_symlink() {
+            // `/dev/null` has no unit of its name.
+            let target = fs::read_link(&path)?;
+            path = root
+                .join(UNITS)
+                .join(target.file_name().unwrap_or_default());
+        }
+        if !fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file()) {
             continue;
         }
-        let text = fs::read_to_string(entry.path())?;
+        let text = fs::read_to_string(path)?;
         if text.lines().any(|line| line.trim() == "[Install]") {
             if name.contains("@.") {
                 units.push(name.replacen('@', "@one", 1));
@@ -165,7 +175,7 @@ fn candidates(root: &Path) -> Result<Vec<String>> {
         }
     }
     units.sort();
-    units.push(OWN_UNIT.to_owned());
+    units.extend([OWN_UNIT, OWN_ALIAS].map(str::to_owned));
     Ok(units)
 }
 

@@ -75,11 +75,19 @@ impl ChoiceArgs {
     }
 
     /// What is to be read of a recipe for one machine: that it has variants is for the recipe's reading to refuse.
-    pub(crate) fn one(&self) -> Choice {
-        Choice {
+    ///
+    /// # Errors
+    /// If several variants are named.
+    pub(crate) fn one(&self) -> anyhow::Result<Choice> {
+        anyhow::ensure!(
+            self.variants.len() < 2,
+            "--variant {}: expected one variant, for one machine",
+            self.variants.join(",")
+        );
+        Ok(Choice {
             variant: self.variants.first().cloned(),
             settings: self.settings.clone(),
-        }
+        })
     }
 
     /// Whether nothing is chosen.

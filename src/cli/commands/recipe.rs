@@ -229,11 +229,17 @@ pub(crate) fn lock(args: &LockArgs, output: Output, interrupt: &Interrupt) -> Re
     let old = args.diff.as_deref().map(lock::read).transpose()?;
     let mut session = output.session(interrupt)?;
     session.set_offline(args.offline);
+    // A name that no lock has is known before the first one is written.
+    let renewals = lock::renewals(&recipes, &renewed)?;
     let (mut told, mut text) = (Vec::new(), String::new());
-    for recipe in recipes {
+    for (recipe, of_lock) in recipes.into_iter().zip(renewals) {
         let wish = lock::Wish {
-            mode: args.mode(),
-            renewed: &renewed,
+            // No names at all would renew everything.
+            mode: match of_lock.is_empty() && !renewed.is_empty() {
+                true => Mode::Make,
+                false => args.mode(),
+            },
+            renewed: &of_lock,
             older: args.older,
         };
         let mut locked = lock::pin_as(&session, recipe, wish)?;

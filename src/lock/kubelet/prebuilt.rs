@@ -10,7 +10,7 @@ use crate::host::session::Session;
 use crate::lock::fetching::LockedRecipe;
 use crate::lock::file::{LockedFrom, LockedProgram};
 use crate::oci;
-use crate::recipe::KubeletSource;
+use crate::recipe::{KubeletSource, Recipe};
 
 /// Paths of the kubelet in images; the first existing one is used.
 const PLACES: &[&str] = &[
@@ -20,11 +20,24 @@ const PLACES: &[&str] = &[
     "kubelet",
 ];
 
-/// Pins a file; `path` is relative to the recipe's folder.
+/// The file of the building host that a request calls `path`: most are relative to the recipe's folder, one of the command line is
+/// relative to the current folder.
+fn named<'a>(path: &Path, recipe: &'a Recipe) -> Option<&'a Path> {
+    let sources = recipe.kubernetes.iter().flat_map(|k| &k.kubelet);
+    let mut files = sources.filter_map(|source| match source {
+        KubeletSource::File { path } => Some(path.as_path()),
+        _ => None,
+    });
+    let folder = recipe.folder();
+    files.find(|file| file.strip_prefix(folder).unwrap_or(file) == path)
+}
+
+/// Pins a file; `path` is that of the lock's request.
 pub(super) fn pin_file(path: &Path, session: &Session, locked: &LockedRecipe) -> Result<Pinned> {
-    let file = locked.recipe.folder().join(path);
+    let file = named(path, &locked.recipe);
+    let file = file.with_context(|| format!("the recipe names no file {}", path.display()))?;
     // The copy is asked: the file may be another one a moment later.
-    let (sha256, size) = keep(&session.cache, &file)?;
+    let (sha256, size) = keep(&session.cache, file)?;
     let version = ask_version(&session.cache, &session.cache.object(&sha256))?;
     let kubelet = LockedProgram {
         version,
@@ -119,4 +132,43 @@ pub(super) fn fetch_image(
         kubelet.sha256
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recipe::{Choice, load_as};
+
+    /// A file of the recipe is beside it; one of the command line is not joined to the recipe's folder.
+    #[test]
+    fn the_file_is_the_one_that_the_recipe_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.toml");
+        let text = "image = { name = 'a', version = '1' }\n\
+                    kernel = { package = 'linux-image-amd64', platforms = ['qemu'], cmdline = ['a'] }\n\
+                    kubernetes = { version = '1.36.3', kubelet = [{ file = 'bin/kubelet' }] }\n";
+        std::fs::write(&path, text).unwrap();
+        let own = folder.path().join("bin/kubelet");
+        std::fs::create_dir(folder.path().join("bin")).unwrap();
+        std::fs::write(&own, "").unwrap();
+        // The current folder of tests is that of the crate.
+        let setting = "kubernetes.kubelet=[{ file = 'Cargo.toml' }]".to_owned();
+        for (settings, expected, file) in [
+            (vec![], "bin/kubelet", own.as_path()),
+            (vec![setting], "Cargo.toml", Path::new("Cargo.toml")),
+        ] {
+            let choice = Choice {
+                settings,
+                ..Choice::default()
+            };
+            let recipe = load_as(&path, &choice);
+            let recipe = recipe.unwrap_or_else(|mistakes| panic!("{}", mistakes.render(false)));
+            let sources = recipe.lock_request().kubelet.unwrap().sources;
+            let [KubeletSource::File { path }] = sources.as_slice() else {
+                panic!("{sources:?}");
+            };
+            assert_eq!(path, Path::new(expected));
+            assert_eq!(named(path, &recipe), Some(file));
+        }
+    }
 }

@@ -293,3 +293,26 @@ fn the_folder_has_programs_and_images_too() {
         "{error}"
     );
 }
+
+/// A change of the recipe keeps a pin whose file only the lock's own folder has.
+#[test]
+fn what_is_gone_is_taken_from_the_lock_s_own_folder() {
+    let bench = Bench::new(&["extra 1"]);
+    let session = bench.session();
+    let recipe = |packages: &str| bench.recipe(packages, "packages = ['extra']");
+    let mut locked = bench
+        .pin_in(&session, recipe("'extra'"), Mode::Make, &[])
+        .unwrap();
+    let folder = bench.folder.path().join("vendor");
+    vendor::write(&session, &mut locked, &folder).unwrap();
+    bench.vendor.replace(bench.vendors(&["extra 2"]));
+    let root = |packages: &str| {
+        let locked = bench.pin(recipe(packages), Mode::Make, &[]).unwrap();
+        assert_eq!(locked.lock.vendor.as_deref(), Some("vendor"));
+        named(&locked, SET_ROOT)
+    };
+    let kept = ["extra 1 vendor", "tool 1 debian"];
+    assert_eq!(root("'extra', 'tool'"), kept);
+    fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(root("'extra'"), ["extra 2 vendor"]);
+}

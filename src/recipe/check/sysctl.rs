@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::made::Made;
 use super::{Check, Place};
+use crate::debian::third_party::matches;
 use crate::recipe::mistakes::Mistake;
 use crate::recipe::tree::Node;
 
@@ -112,6 +113,23 @@ const NEEDS: [Need; 8] = [
         kubelet: true,
     },
 ];
+
+/// Other paths of variables that a node needs: `devinet_sysctl_forward` of the kernel has one variable for both.
+const ALIASES: [(&str, &str); 1] = [("net/ipv4/conf/all/forwarding", "net/ipv4/ip_forward")];
+
+impl Need {
+    /// Whether a setting sets it: by its path, by another path of the same variable, or by a pattern of paths as sysctl.d(5) has them.
+    fn is_set_by(&self, path: &str) -> bool {
+        let aliases = ALIASES.iter().filter(|(_, of)| *of == self.path);
+        let mut paths = aliases.map(|(alias, _)| *alias).chain([self.path]);
+        let is_of = |known: &str| {
+            let (patterns, parts) = (path.split('/'), known.split('/'));
+            patterns.clone().count() == parts.clone().count()
+                && patterns.zip(parts).all(|(one, other)| matches(one, other))
+        };
+        paths.any(is_of)
+    }
+}
 
 /// A setting with its path below `/proc/sys` and its place.
 struct Setting {
@@ -236,11 +254,9 @@ fn is_name(check: &mut Check<'_>, path: &[String], place: &Place, is_first: bool
 
 /// Refuses a value with which a node would not work.
 fn needed(check: &mut Check<'_>, setting: &Setting, has_kubelet: bool) {
-    let need = NEEDS.iter().find(|need| need.path == setting.path);
-    let Some(need) = need.filter(|need| has_kubelet || !need.kubelet) else {
-        return;
-    };
-    if !(need.allows)(&setting.value) {
+    let mut needs = NEEDS.iter().filter(|need| has_kubelet || !need.kubelet);
+    let broken = |need: &&Need| need.is_set_by(&setting.path) && !(need.allows)(&setting.value);
+    if let Some(need) = needs.find(broken) {
         let name = name(&setting.path);
         let found = format!("`{name}` cannot be {}: {}", setting.value, need.why);
         check.add(Mistake::at(&setting.place, found, need.expected));

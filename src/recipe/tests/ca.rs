@@ -97,3 +97,24 @@ fn each_mistake_is_shown_at_its_place() {
         assert!(!report.contains("PRIVATE KEY"), "{report}");
     }
 }
+
+#[test]
+fn no_authority_of_an_extended_recipe_is_left_out() {
+    let (one, _) = certificate("One", 2100, true);
+    let (two, _) = certificate("Two", 2100, true);
+    let parent = format!("{SMALL}\nca.certificates = ['ca.pem']");
+    let with = |of_other: &str| {
+        written(&[
+            ("c.toml", "extends = ['a/p.toml', 'b/p.toml']"),
+            ("a/p.toml", &parent),
+            ("b/p.toml", "ca.certificates = ['ca.pem']"),
+            ("a/ca.pem", &one),
+            ("b/ca.pem", of_other),
+        ])
+    };
+    let report = with(&two).unwrap_err();
+    let words = "two files of certificates are called ca";
+    assert!(report.contains(words), "{report}");
+    // Each may have its own copy.
+    assert_eq!(with(&one).unwrap().authorities.len(), 1);
+}

@@ -79,3 +79,62 @@ fn the_nearest_recipe_is_offered() {
     let report = written(&[("a.toml", "extends = 'nod.toml'"), ("node.toml", "")]).unwrap_err();
     assert!(report.contains("did you mean `node.toml`?"), "{report}");
 }
+
+/// A path is relative to the recipe that has it: the same text in two folders is two paths, and one folder is one however it is written.
+#[test]
+fn the_folders_of_all_recipes_are_laid_over() {
+    let trees = |own: &str, files: &[(&str, &str)]| {
+        let child = format!("extends = ['a/p.toml', 'b/p.toml']\n{own}");
+        let parent = format!("{SMALL}\noverlay.trees = ['tree', '../shared']");
+        let mut all = vec![
+            ("c.toml", child.as_str()),
+            ("a/p.toml", parent.as_str()),
+            ("b/p.toml", "overlay.trees = ['tree', '../shared/.']"),
+            ("a/tree/etc/a", ""),
+            ("tree/etc/c", ""),
+            ("shared/etc/s", ""),
+        ];
+        all.extend(files);
+        let recipe = written(&all)?;
+        let paths = recipe.files.into_iter().map(|file| file.path);
+        Ok::<Vec<String>, String>(paths.collect())
+    };
+    let files = [("b/tree/etc/b", "")];
+    assert_eq!(trees("", &files).unwrap(), ["/etc/a", "/etc/b", "/etc/s"]);
+    let own = "overlay.trees = ['tree']";
+    let all = ["/etc/a", "/etc/b", "/etc/c", "/etc/s"];
+    assert_eq!(trees(own, &files).unwrap(), all);
+    let without = trees("overlay.trees = ['-a/tree', '-../shared']", &files);
+    assert_eq!(without.unwrap(), ["/etc/b"]);
+    let none: &[(&str, &str)] = &[];
+    for (own, files, place, words) in [
+        (
+            "",
+            none,
+            "b/p.toml:1:18",
+            "expected a folder, relative to this recipe",
+        ),
+        (
+            "overlay.trees = ['-tree']",
+            &files[..],
+            "c.toml:2:18",
+            "may take away tree of several recipes",
+        ),
+        (
+            "overlay.trees = ['shared']",
+            &files[..],
+            "c.toml:2:18",
+            "`shared` is given twice",
+        ),
+        (
+            "overlay.trees = ['-trees']",
+            &files[..],
+            "c.toml:2:18",
+            "what is not inherited",
+        ),
+    ] {
+        let report = trees(own, files).unwrap_err();
+        assert!(report.contains(place), "{report}");
+        assert!(report.contains(words), "{report}");
+    }
+}

@@ -171,3 +171,32 @@ fn values_of_the_command_line_are_laid_over_all() {
     assert!(said.contains("did you mean `version`?"), "{said}");
     assert!(bad("image").unwrap_err().contains("KEY=VALUE"));
 }
+
+#[test]
+fn a_setting_decides_nothing_about_which_files_are_read() {
+    for (setting, words) in [
+        ("extends=b.toml", "give it in place of this one"),
+        ("variants.metal.image.version=2", "by --variant metal"),
+        ("variants={}", "choose a variant by --variant"),
+    ] {
+        let said = written_as(&[("a.toml", FAMILY)], &of("metal", &[setting])).unwrap_err();
+        assert!(said.contains("--set:1:1"), "{said}");
+        assert!(said.contains(words), "{said}");
+    }
+}
+
+#[test]
+fn two_recipes_have_no_lock_in_common() {
+    let files = [("fleet.toml", FAMILY), ("fleet.gce.toml", SMALL)];
+    let words = "have the same lock fleet.gce.lock";
+    let said = written_as(&files, &of("gce", &[])).unwrap_err();
+    assert!(said.contains(words), "{said}");
+    let said = written(&[files[1], files[0]]).unwrap_err();
+    assert!(said.contains(words), "{said}");
+    written_as(&files, &of("metal", &[])).unwrap();
+    written(&[files[1], ("fleet.toml", SMALL)]).unwrap();
+    // What the variant alone extends.
+    let family = format!("{FAMILY}\nextends = 'fleet.gce.toml'\n");
+    let part = ("fleet.gce.toml", "[image]\nversion = '2'\n");
+    written_as(&[("fleet.toml", &family), part], &of("gce", &[])).unwrap();
+}

@@ -308,6 +308,18 @@ fn settings_that_a_kubelet_needs_are_refused_with_the_reason() {
     for (setting, why) in [
         ("net.ipv4.ip_forward = 0", "pods would have no network"),
         ("net.ipv6.conf.all.forwarding = '0'", "over IPv6"),
+        // Another path of the same variable, and patterns of both.
+        (
+            "net.ipv4.conf.all.forwarding = 0",
+            "pods would have no network",
+        ),
+        (
+            "'net/ipv4/conf/*/forwarding' = 0",
+            "pods would have no network",
+        ),
+        ("'net.ipv4.ip_*ward' = 0", "pods would have no network"),
+        ("'net.ipv6.conf.a*.forwarding' = 0", "over IPv6"),
+        ("'vm.panic*' = 1", "the kubelet sets it"),
         ("net.bridge.bridge-nf-call-iptables = 0", "services"),
         ("vm.overcommit_memory = 2", "the kubelet sets it"),
         ("vm.panic_on_oom = 1", "the kubelet sets it"),
@@ -321,4 +333,19 @@ fn settings_that_a_kubelet_needs_are_refused_with_the_reason() {
             "{report}"
         );
     }
+}
+
+#[test]
+fn settings_that_are_not_what_a_kubelet_needs_are_free() {
+    let kubernetes = "[kubernetes]\nversion = '1.36.3'\nkubelet = [{ go-module = true }]\n";
+    for setting in [
+        "net.ipv4.conf.all.forwarding = 1",
+        "'net/ipv4/conf/*/forwarding' = 1",
+        "'net/ipv4/conf/eth*/forwarding' = 0",
+        "'net/ipv4/conf/*/rp_filter' = 0",
+    ] {
+        with(&format!("[sysctl]\n{setting}\n{kubernetes}")).unwrap();
+    }
+    let report = with("[sysctl]\n'kernel.pani*' = 0").unwrap_err();
+    assert!(report.contains("would never come back"), "{report}");
 }

@@ -1,5 +1,5 @@
 //! The recipe's certificate authorities, as `update-ca-certificates` adds them: in the bundle that most programs read, and by
-//! their names and the hashes of their subjects for OpenSSL's folder.
+//! their names and the hashes of their subjects for OpenSSL's folder; and in its list, by which a later run of it adds them again.
 //!
 //! The kubelet's container has both folders of the host mounted, and containerd reads the bundle, as every program in Go does.
 
@@ -11,10 +11,15 @@ use crate::host::cache::Cache;
 use crate::layer::{Entry, Layer};
 use crate::recipe::Authority;
 
+/// What `update-ca-certificates` adds to the bundle: a line for each file below [`LISTED`].
+const LIST: &str = "/etc/ca-certificates.conf";
+/// The folder that the lines of the list are relative to.
+const LISTED: &str = "/usr/share/ca-certificates/";
+
 /// The layer over what is `below`; none without authorities.
 ///
 /// # Errors
-/// If the bundle is not a text.
+/// If the bundle or the list is not a text.
 pub(super) fn layer(
     cache: &Cache,
     authorities: &[Authority],
@@ -24,11 +29,16 @@ pub(super) fn layer(
         return Ok(None);
     }
     let bundle = below.text(CA_BUNDLE).unwrap_or_default();
-    let mut bundle = String::from_utf8(bundle).context("reading the bundle of certificates")?;
-    if !bundle.is_empty() && !bundle.ends_with('\n') {
-        bundle.push('\n');
-    }
+    let mut bundle = with_last_line(bundle).context("reading the bundle of certificates")?;
     let mut entries: Vec<Entry> = Vec::new();
+    if let Some(list) = below.text(LIST) {
+        let mut list = with_last_line(list).with_context(|| format!("reading {LIST}"))?;
+        let folder = CA_FOLDER.trim_start_matches(LISTED);
+        for authority in authorities {
+            list += &format!("{folder}/{}.crt\n", authority.name);
+        }
+        entries.push(Entry::file(LIST, 0o644, list));
+    }
     for authority in authorities {
         bundle += &authority.pem;
         let file = format!("{CA_FOLDER}/{}.crt", authority.name);
@@ -46,6 +56,15 @@ pub(super) fn layer(
     }
     entries.push(Entry::file(CA_BUNDLE, 0o644, bundle));
     Ok(Some(Layer::new(cache, entries)?))
+}
+
+/// A text whose last line is ended.
+fn with_last_line(text: Vec<u8>) -> Result<String> {
+    let mut text = String::from_utf8(text)?;
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -81,6 +100,8 @@ mod tests {
             panic!("no bundle")
         };
         let bundle = String::from_utf8(bundle.read().unwrap()).unwrap();
+        // Without update-ca-certificates there is no list.
+        assert!(!layer.entries.iter().any(|entry| entry.path == LIST));
         assert_eq!(bundle, "debian\n-----BEGIN b\n-----BEGIN a\n");
         for (link, target) in [
             ("b.pem", format!("{CA_FOLDER}/b.crt")),
@@ -98,6 +119,30 @@ mod tests {
             assert!(
                 mounts.any(|mount| path.starts_with(mount.target)),
                 "{path} is not mounted"
+            );
+        }
+    }
+
+    /// What is not in its list, a later `update-ca-certificates` leaves out of the bundle.
+    #[test]
+    fn authorities_are_in_the_list_of_update_ca_certificates() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("cache")).unwrap();
+        let below = found(vec![Entry::file(LIST, 0o644, "# these\nmozilla/One.crt")]);
+        let own = [authority("b"), authority("a")];
+        let layer = layer(&cache, &own, &below).unwrap().unwrap();
+        let entry = layer.entries.iter().find(|entry| entry.path == LIST);
+        let Some(Kind::File(list)) = entry.map(|entry| &entry.kind) else {
+            panic!("no list")
+        };
+        let list = String::from_utf8(list.read().unwrap()).unwrap();
+        let expected = "# these\nmozilla/One.crt\nslipway/b.crt\nslipway/a.crt\n";
+        assert_eq!(list, expected);
+        for line in list.lines().filter(|line| line.starts_with("slipway")) {
+            let path = format!("{LISTED}{line}");
+            assert!(
+                layer.entries.iter().any(|entry| entry.path == path),
+                "{path}"
             );
         }
     }

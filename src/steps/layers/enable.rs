@@ -16,7 +16,8 @@ struct Install {
     default_instance: Option<String>,
 }
 
-/// The links that enable a unit and those that its `Also=` names, by their paths; of the latter not those that are `kept` as they are.
+/// The links that enable a unit and those that its `Also=` names, by their paths; of the latter not those that are `kept` as they are. An
+/// alias is the unit that it leads to, as for systemctl.
 ///
 /// # Errors
 /// Why the unit itself cannot be enabled, for people.
@@ -25,8 +26,9 @@ pub(super) fn links(
     unit: &str,
     kept: &[&str],
 ) -> Result<BTreeMap<String, String>, String> {
+    let unit = found.unit_name(unit);
     let mut links = BTreeMap::new();
-    for name in with_also(found, unit, kept) {
+    for name in with_also(found, &unit, kept) {
         // A unit of `Also=` that is not there, is masked or has nothing to install is passed over.
         let made = found
             .unit_file(&name)
@@ -41,9 +43,10 @@ pub(super) fn links(
 }
 
 /// The links of the tree `below` that go when a unit is disabled: what is enabled together is disabled together, but for units that are
-/// `kept`. The units are those of `found`.
+/// `kept`. The units are those of `found`, and an alias is the unit that it leads to.
 pub(super) fn disabled(found: &Found, below: &Found, unit: &str, kept: &[&str]) -> Vec<String> {
-    let units = with_also(found, unit, kept).into_iter();
+    let unit = found.unit_name(unit);
+    let units = with_also(found, &unit, kept).into_iter();
     units.flat_map(|unit| below.links_to(&unit)).collect()
 }
 
@@ -331,5 +334,42 @@ mod tests {
             links_of(&units, "x.service").unwrap(),
             ["E/b.target.wants/x.service -> U/x.service"]
         );
+    }
+
+    #[test]
+    fn an_alias_is_enabled_and_disabled_as_its_unit() {
+        let unit = format!("{UNITS}/ssh.service");
+        let own = |path: &str| format!("{ENABLED}/{path}");
+        let found = found(vec![
+            Entry::file(
+                unit.as_str(),
+                0o644,
+                "[Install]\nWantedBy=multi-user.target\nAlias=sshd.service\n",
+            ),
+            Entry::symlink(own("sshd.service"), unit.as_str()),
+            Entry::symlink(own("multi-user.target.wants/ssh.service"), unit.as_str()),
+            // By the alias.
+            Entry::symlink(own("a.target.wants/sshd.service"), "../sshd.service"),
+            Entry::symlink(
+                own("multi-user.target.wants/cron.service"),
+                format!("{UNITS}/cron.service"),
+            ),
+        ]);
+        for name in ["sshd.service", "ssh.service"] {
+            let made = links(&found, name, &[]).unwrap();
+            let expected = [
+                own("multi-user.target.wants/ssh.service"),
+                own("sshd.service"),
+            ];
+            assert!(made.keys().eq(&expected), "{name}: {made:?}");
+            assert!(made.values().all(|target| *target == unit), "{made:?}");
+            let gone = disabled(&found, &found, name, &[]);
+            let expected = [
+                own("a.target.wants/sshd.service"),
+                own("multi-user.target.wants/ssh.service"),
+                own("sshd.service"),
+            ];
+            assert_eq!(gone, expected, "{name}");
+        }
     }
 }

@@ -78,9 +78,29 @@ impl Found {
         let names = [Some(unit), template.as_deref()].into_iter().flatten();
         let paths = names.flat_map(|name| UNITS.map(|folder| format!("{folder}/{name}")));
         let path = paths.into_iter().find(|path| self.has(path))?;
-        let path = resolve(&self.tree, &path, true).ok()?;
+        let path = self.end(&path)?;
         let is_file = |entry: &Entry| matches!(entry.kind, Kind::File(_));
         self.tree.get(&path).is_some_and(is_file).then_some(path)
+    }
+
+    /// The name of the unit that a name stands for: itself, or of an alias, which is a link to the file of another unit, that unit's. Of an
+    /// instance of an alias it is that instance. A link out of the folders of units is a unit by its own name.
+    pub(super) fn unit_name(&self, unit: &str) -> String {
+        let path = self.unit_file(unit).unwrap_or_default();
+        let name = match path.rsplit_once('/') {
+            Some((folder, name)) if UNITS.contains(&folder) => name,
+            _ => unit,
+        };
+        match (unit.split_once('@'), name.split_once("@.")) {
+            (Some((_, instance)), Some((template, _))) => format!("{template}@{instance}"),
+            _ => name.to_owned(),
+        }
+    }
+
+    /// Whether a unit has a link in the folder of links, which is its alias or its mask.
+    pub(super) fn is_link(&self, unit: &str) -> bool {
+        let entry = self.tree.get(&format!("{ENABLED}/{unit}"));
+        entry.is_some_and(|entry| matches!(entry.kind, Kind::Symlink(_)))
     }
 
     /// The texts of a unit's drop-ins, in the order in which systemd reads them; for an instance, those of its template too.
@@ -138,7 +158,7 @@ impl Found {
         paths.map_while(move |path| path.strip_prefix(folder.as_str()))
     }
 
-    /// The links that enable a unit: links to it, and links with its name in a target's folder.
+    /// The links that enable a unit: links to it, also through others, and links with its name in a target's folder.
     pub(super) fn links_to(&self, unit: &str) -> Vec<String> {
         let name = |path: &str| path.rsplit('/').next().map(str::to_owned);
         let links = self.below_folder(ENABLED).filter_map(|path| {
@@ -147,13 +167,19 @@ impl Found {
                 Kind::Symlink(target) => {
                     let is_one = target != "/dev/null"
                         && (name(&path).as_deref() == Some(unit)
-                            || name(target).as_deref() == Some(unit));
+                            || name(target).as_deref() == Some(unit)
+                            || self.end(&path).as_deref().and_then(name).as_deref() == Some(unit));
                     is_one.then_some(path)
                 }
                 _ => None,
             }
         });
         links.collect()
+    }
+
+    /// Where a path leads when all links are followed.
+    fn end(&self, path: &str) -> Option<String> {
+        resolve(&self.tree, path, true).ok()
     }
 }
 
@@ -242,5 +268,40 @@ pub(super) mod tests {
             "masked.service",
         ];
         assert!(found.units().into_iter().eq(expected));
+    }
+
+    #[test]
+    fn an_alias_stands_for_the_unit_that_it_leads_to() {
+        let unit = |name: &str| format!("/usr/lib/systemd/system/{name}");
+        let own = |name: &str| format!("{ENABLED}/{name}");
+        let found = found(vec![
+            Entry::file(unit("ssh.service"), 0o644, "S"),
+            Entry::symlink(own("sshd.service"), unit("ssh.service")),
+            Entry::symlink(own("third.service"), "sshd.service"),
+            Entry::file(unit("getty@.service"), 0o644, "G"),
+            Entry::symlink(unit("autovt@.service"), "getty@.service"),
+            Entry::symlink(own("getty@tty9.service"), unit("getty@.service")),
+            Entry::file("/usr/share/linked.service", 0o644, "L"),
+            Entry::symlink(own("linked.service"), "/usr/share/linked.service"),
+            Entry::symlink(own("masked.service"), "/dev/null"),
+            Entry::symlink(own("broken.service"), unit("gone.service")),
+        ]);
+        for (name, stands_for, is_link) in [
+            ("ssh.service", "ssh.service", false),
+            ("sshd.service", "ssh.service", true),
+            ("third.service", "ssh.service", true),
+            ("getty@.service", "getty@.service", false),
+            ("getty@tty1.service", "getty@tty1.service", false),
+            ("getty@tty9.service", "getty@tty9.service", true),
+            ("autovt@.service", "getty@.service", false),
+            ("autovt@tty1.service", "getty@tty1.service", false),
+            ("linked.service", "linked.service", true),
+            ("masked.service", "masked.service", true),
+            ("broken.service", "broken.service", true),
+            ("none.service", "none.service", false),
+        ] {
+            assert_eq!(found.unit_name(name), stands_for, "{name}");
+            assert_eq!(found.is_link(name), is_link, "{name}");
+        }
     }
 }

@@ -6,6 +6,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use nix::fcntl::AT_FDCWD;
+use nix::sys::stat::{UtimensatFlags, utimensat};
+use nix::sys::time::TimeSpec;
 
 use crate::format::hashed_file::HashedFile;
 use crate::host::cache::{Cache, KeyBuilder};
@@ -84,11 +87,11 @@ impl Inputs {
         key
     }
 
-    /// Copies them to the folder `to`, which is made.
+    /// Copies them to the folder `to`, which is made. All have the time `epoch`, as the root's files: a program may copy it or pack it.
     ///
     /// # Errors
     /// If a file differs from what was hashed, or cannot be copied.
-    pub(super) fn copy(&self, to: &Path) -> Result<()> {
+    pub(super) fn copy(&self, to: &Path, epoch: u64) -> Result<()> {
         fs::create_dir(to)?;
         for input in &self.0 {
             let path = to.join(&input.path);
@@ -105,6 +108,19 @@ impl Inputs {
                         .with_context(about)?;
                 }
             }
+        }
+        // Last: each new entry changes the time of the folder around it.
+        let time = TimeSpec::new(i64::try_from(epoch)?, 0);
+        let paths = self.0.iter().map(|input| to.join(&input.path));
+        for path in paths.chain([to.to_owned()]) {
+            utimensat(
+                AT_FDCWD,
+                &path,
+                &time,
+                &time,
+                UtimensatFlags::NoFollowSymlink,
+            )
+            .with_context(|| format!("setting the time of {}", path.display()))?;
         }
         Ok(())
     }
@@ -154,7 +170,7 @@ mod tests {
         };
         let key = |inputs: &Inputs| inputs.add_to(Key::of_data("test", 1)).finish();
         let inputs = Inputs::hash(&cache, &run).unwrap();
-        inputs.copy(&at("copy")).unwrap();
+        inputs.copy(&at("copy"), 1).unwrap();
         assert_eq!(fs::read(at("copy/rules/link")).unwrap(), b"A");
         assert_eq!(fs::read(at("copy/seed")).unwrap(), b"one");
         let mode = |path: &str| fs::metadata(at(path)).unwrap().permissions().mode() & 0o777;
@@ -162,15 +178,40 @@ mod tests {
         assert_eq!(mode("copy/seed"), 0o644);
         // What comes later is in neither the key nor the copy.
         fs::write(at("rules/late"), "").unwrap();
-        inputs.copy(&at("second")).unwrap();
+        inputs.copy(&at("second"), 1).unwrap();
         assert!(!at("second/rules/late").exists());
         assert_ne!(key(&Inputs::hash(&cache, &run).unwrap()), key(&inputs));
         fs::write(at("seed"), "two").unwrap();
-        let error = format!("{:#}", inputs.copy(&at("third")).unwrap_err());
+        let error = format!("{:#}", inputs.copy(&at("third"), 1).unwrap_err());
         assert!(error.contains("seed changed during the build"), "{error}");
         // A pipe would be waited for.
         nix::unistd::mkfifo(&at("rules/pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
         let error = Inputs::hash(&cache, &run).err().unwrap().to_string();
         assert!(error.contains("pipe is not a file"), "{error}");
+    }
+
+    /// A program that packs them with their times makes the same bytes in each build.
+    #[test]
+    fn files_folders_and_links_have_the_time_of_the_image() {
+        use std::os::unix::fs::MetadataExt as _;
+
+        const EPOCH: i64 = 1_700_000_000;
+        let folder = tempfile::tempdir().unwrap();
+        let at = |path: &str| folder.path().join(path);
+        let cache = Cache::at(at("cache")).unwrap();
+        fs::create_dir_all(at("rules/sub")).unwrap();
+        fs::write(at("rules/sub/a"), "A").unwrap();
+        // To nothing: the time is the link's own.
+        std::os::unix::fs::symlink("gone", at("rules/link")).unwrap();
+        let run = Run {
+            inputs: BTreeMap::from([("rules".to_owned(), at("rules"))]),
+            ..Run::default()
+        };
+        let inputs = Inputs::hash(&cache, &run).unwrap();
+        inputs.copy(&at("copy"), EPOCH.unsigned_abs()).unwrap();
+        for path in ["", "rules", "rules/link", "rules/sub", "rules/sub/a"] {
+            let meta = fs::symlink_metadata(at("copy").join(path)).unwrap();
+            assert_eq!((meta.mtime(), meta.mtime_nsec()), (EPOCH, 0), "{path}");
+        }
     }
 }

@@ -25,22 +25,28 @@ pub(super) fn layers(
     let entries = files(cache, &recipe.files, below)?;
     let mut links = Vec::new();
     let units = &recipe.units;
+    // An alias stands for its unit, by whose name `Also=` and presets know it.
+    let meant = |list: &[String]| -> Vec<String> {
+        let names = list.iter().map(|unit| with_files.unit_name(unit));
+        names.collect()
+    };
+    let (enable, disable) = (meant(&units.enable), meant(&units.disable));
     // What the recipe says of a unit counts, not what another unit would have with it.
-    let off: Vec<&str> = names(&units.disable).chain(names(&units.mask)).collect();
-    let on: Vec<&str> = names(&units.enable).collect();
-    for unit in &recipe.units.enable {
+    let off: Vec<&str> = names(&disable).chain(names(&units.mask)).collect();
+    let on: Vec<&str> = names(&enable).collect();
+    for unit in &enable {
         let made = enable::links(with_files, unit, &off).map_err(anyhow::Error::msg)?;
         let made = made.into_iter();
         links.extend(made.map(|(link, target)| Entry::symlink(link, target)));
     }
-    for unit in &recipe.units.disable {
+    for unit in &disable {
         let gone = enable::disabled(with_files, below, unit, &on).into_iter();
         links.extend(gone.map(Entry::remove));
     }
-    for unit in &recipe.units.mask {
+    for unit in &units.mask {
         links.push(Entry::symlink(format!("{ENABLED}/{unit}"), "/dev/null"));
     }
-    let preset = preset(recipe);
+    let preset = preset(&enable, &disable);
     if !preset.is_empty() {
         links.push(Entry::file(PRESET, 0o644, preset));
     }
@@ -98,12 +104,12 @@ fn kind(cache: &Cache, file: &FileEntry) -> Result<Kind> {
     })
 }
 
-fn preset(recipe: &Recipe) -> String {
+fn preset(enable: &[String], disable: &[String]) -> String {
     let line = |word: &str, units: &[String]| {
         units
             .iter()
             .map(|unit| format!("{word} {unit}\n"))
             .collect::<String>()
     };
-    line("enable", &recipe.units.enable) + &line("disable", &recipe.units.disable)
+    line("enable", enable) + &line("disable", disable)
 }

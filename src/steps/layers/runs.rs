@@ -72,7 +72,7 @@ fn layer(
         fs::create_dir(&root)?;
         let written = Written::write(&tree, &root, epoch)?;
         let copied = folder.join("inputs");
-        inputs.copy(&copied)?;
+        inputs.copy(&copied, epoch)?;
         step.note(&run.command.join(" "));
         start(run, &root, &copied, epoch)?;
         let changes = written.changes(&folder.join(CONTENT))?;

@@ -186,12 +186,58 @@ fn units(recipe: &Recipe, below: &Found, with_files: &Found, mistakes: &mut Mist
             });
         }
     }
+    apart(recipe, with_files, mistakes);
     // systemd masks any name, but a mask of a name that nothing has is a slip of the pen: the unit that was meant starts.
     for unit in &units.mask {
         let kind = unit.rsplit_once('.').map_or("", |(_, kind)| kind);
         let may_come = MADE_AT_BOOT.contains(&kind) || with_files.has_script(unit);
         if !may_come && !with_files.has_unit(unit) {
             mistakes.add(absent("mask", unit));
+        }
+        let meant = with_files.unit_name(unit);
+        let is_off = units.mask.contains(&meant)
+            || units
+                .disable
+                .iter()
+                .any(|name| with_files.unit_name(name) == meant);
+        // systemctl refuses it too, as the alias is in the mask's place. That of a package, in another folder, may be masked alone
+        // (ctrl-alt-del.target).
+        if meant != *unit && with_files.is_link(unit) && !is_off {
+            let mistake = Mistake::of(
+                place("mask", unit),
+                format!("`{unit}` is an alias of `{meant}`, which starts without it"),
+                "expected the name of the unit itself",
+            );
+            mistakes.add(mistake.help(format!("mask `{meant}`")));
+        }
+    }
+}
+
+/// A unit that is to be enabled by one of its names, and disabled or masked by another: the check of the recipe alone compares names.
+fn apart(recipe: &Recipe, with_files: &Found, mistakes: &mut Mistakes) {
+    let units = &recipe.units;
+    let place = |list: &str, unit: &str| recipe.places.word(&["units", list], unit);
+    for one in &units.enable {
+        let meant = with_files.unit_name(one);
+        let disabled = |name: &&String| *name != one && with_files.unit_name(name) == meant;
+        // A mask is of its name alone.
+        let masked = |name: &&String| *name != one && **name == meant;
+        for (list, other) in [
+            ("disable", units.disable.iter().find(disabled)),
+            ("mask", units.mask.iter().find(masked)),
+        ] {
+            let Some(other) = other else { continue };
+            let mistake = Mistake::of(
+                place("enable", one),
+                format!(
+                    "`{one}` in `units.enable` and `{other}` in `units.{list}` are the unit `{meant}`"
+                ),
+                "expected it in one of them",
+            );
+            mistakes.add(match place(list, other) {
+                Some(place) => mistake.also(&place, "the other one"),
+                None => mistake,
+            });
         }
     }
 }
@@ -339,5 +385,46 @@ pub(super) mod tests {
             assert!(report.contains(expected), "{expected}\n{report}");
         }
         assert_eq!(count, 12, "{report}");
+    }
+
+    #[test]
+    fn an_alias_is_no_way_around_its_unit() {
+        let alias = "[files.'/etc/systemd/system/other.service']\nlink = '/usr/lib/systemd/system/a.service'\n\
+                     [files.'/usr/lib/systemd/system/third.service']\nlink = 'a.service'\n";
+        for (units, expected) in [
+            ("disable = ['other.service']", &[][..]),
+            (
+                "enable = ['a.service']\ndisable = ['other.service']",
+                &[
+                    "`a.service` in `units.enable` and `other.service` in `units.disable` are the unit `a.service`",
+                ],
+            ),
+            (
+                "enable = ['other.service']\nmask = ['a.service']",
+                &[
+                    "`other.service` in `units.enable` and `a.service` in `units.mask` are the unit `a.service`",
+                ],
+            ),
+            (
+                "mask = ['other.service']",
+                &[
+                    "`other.service` is an alias of `a.service`",
+                    "mask `a.service`",
+                ],
+            ),
+            ("mask = ['other.service', 'a.service']", &[]),
+            // As systemctl does it: the alias alone.
+            ("enable = ['a.service']\nmask = ['third.service']", &[]),
+        ] {
+            let (report, count) = judged(&format!("[units]\n{units}\n{alias}"));
+            assert_eq!(
+                count,
+                usize::from(!expected.is_empty()),
+                "{units}: {report}"
+            );
+            for words in expected {
+                assert!(report.contains(words), "{units}: {words}\n{report}");
+            }
+        }
     }
 }
