@@ -58,7 +58,7 @@ pub(crate) fn a_provider_gives_the_registrys_password_and_no_log_has_it(
     node.write_etc(LOGIN, &login(WRONG))?;
     node.start(&lab.hub)?;
     node.wait_ready(READY)?;
-    node.run("images=$(ctr -n k8s.io images ls -q); ! grep registry.example <<< \"$images\"")?;
+    node.run("images=$(ctr -n k8s.io images ls -q); ! grep registry.example:5000 <<< \"$images\"")?;
 
     apply(&node, "first")?;
     is_refused(&node, "first")?;

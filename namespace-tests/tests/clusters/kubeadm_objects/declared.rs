@@ -52,6 +52,10 @@ pub(super) const DECLARED: &[Declared] = &[
         "the record of what is applied, and by which node",
     ),
     row(
+        "DaemonSet/kube-system/kube-proxy spec template spec containers kube-proxy image",
+        "each node runs the kube-proxy of its own image, also in the middle of an update",
+    ),
+    row(
         "* spec containers etcd command --experimental-*",
         "the etcd of this image is 3.5; kubeadm's flags are of 3.6, and the test takes them out of its manifest",
     ),
