@@ -252,8 +252,8 @@ impl EntryPlanner<'_> {
             let why = "it exists and is not a directory; overwrite is not set";
             self.wrong(at, &path, why);
         }
-        let mount = self.mounts.iter();
-        let mount = mount.cloned().find(|m| *m == path || is_below(m, &path));
+        let mut mounts = self.mounts.iter();
+        let mount = mounts.find(|m| **m == path || is_below(m, &path)).cloned();
         if let Some(mount) = mount.filter(|_| overwrite) {
             // Known before the file system is made and mounted.
             let why = format!("overwrite cannot remove it: a file system is mounted at {mount}");
