@@ -38,6 +38,25 @@ impl Version {
         self.numbers[1]
     }
 
+    /// Whether this is older than another version (semantic versioning, 11: a version before its release is older than that, and what
+    /// follows a plus sign does not count).
+    #[must_use]
+    pub fn is_older_than(&self, other: &Self) -> bool {
+        // A number is older than a word.
+        let identifiers = |version: &Self| -> Vec<(Option<String>, u64)> {
+            let before = version.rest.split('+').next().unwrap_or_default();
+            let parts = before.trim_start_matches('-').split('.');
+            let parts = parts.map(|part| match part.parse::<u64>() {
+                Ok(number) => (None, number),
+                Err(_) => (Some(part.to_owned()), 0),
+            });
+            parts.collect()
+        };
+        let is_release = |version: &Self| !version.rest.starts_with('-');
+        let rank = |version: &Self| (version.numbers, is_release(version), identifiers(version));
+        rank(self) < rank(other)
+    }
+
     /// Whether this is at least that version; a version before its release is below it.
     #[must_use]
     pub fn at_least(&self, numbers: [u32; 3]) -> bool {
@@ -265,6 +284,30 @@ mod tests {
         assert!(version("1.34.0").at_least([1, 34, 0]));
         assert!(!version("1.34.0-rc.1").at_least([1, 34, 0]));
         assert!(version("1.34.1-rc.1").at_least([1, 34, 0]));
+    }
+
+    #[test]
+    fn versions_are_older_by_their_numbers_and_by_what_is_before_a_release() {
+        let version = |text: &str| Version::parse(text).unwrap();
+        let ascending = [
+            "1.9.11",
+            "1.35.0-alpha.1",
+            "1.35.0-rc.2",
+            "1.35.0-rc.10",
+            "1.35.0-rc.10.1",
+            "1.35.0",
+            "1.35.2",
+            "1.36.0-beta.0",
+            "1.36.0",
+        ];
+        for (at, older) in ascending.iter().enumerate() {
+            for (later, newer) in ascending.iter().enumerate() {
+                let found = version(older).is_older_than(&version(newer));
+                assert_eq!(found, at < later, "{older} {newer}");
+            }
+        }
+        let (built, plain) = (version("1.36.0+k3s1"), version("v1.36.0"));
+        assert!(!built.is_older_than(&plain) && !plain.is_older_than(&built));
     }
 
     #[test]

@@ -331,8 +331,25 @@ pub const REQUESTS_COMMAND: &str = "csr-approve";
 pub const TIMELINE_UNIT: &str = "slipway-timeline.service";
 /// Its subcommand.
 pub const TIMELINE_COMMAND: &str = "timeline";
+/// The unit that moves the ends of bootstrap tokens that were made before the clock was set.
+pub const CLOCK_UNIT: &str = "slipway-clock.service";
+/// What starts it once a time server has answered.
+pub const CLOCK_PATH: &str = "slipway-clock.path";
+/// What starts it when anything else sets the clock.
+pub const CLOCK_TIMER: &str = "slipway-clock.timer";
+/// Its subcommand.
+pub const CLOCK_COMMAND: &str = "clock-set";
 /// The units that the init writes at every boot of a node with a kubelet.
-pub const INIT_UNITS: [&str; 5] = [UNIT, CLUSTER_UNIT, ADDONS_UNIT, TIMELINE_UNIT, BLESS_UNIT];
+pub const INIT_UNITS: [&str; 8] = [
+    UNIT,
+    CLUSTER_UNIT,
+    ADDONS_UNIT,
+    TIMELINE_UNIT,
+    BLESS_UNIT,
+    CLOCK_UNIT,
+    CLOCK_PATH,
+    CLOCK_TIMER,
+];
 /// What the names of all scopes of containers begin with (systemd.unit(5): a drop-in for such a prefix is for each of them).
 pub const CONTAINER_SCOPES: &str = "cri-containerd-.scope";
 /// The unit of the node-local balancer of the API servers.

@@ -59,6 +59,13 @@ pub const RUN_API_SERVER: &str = "/run/slipway/api-server";
 pub const RUN_NODE_LOCK: &str = "/run/slipway/keys.lock";
 /// The uid of the Node that was marked as a control plane.
 pub const NODE_MARKED: &str = "/var/lib/slipway/marked";
+/// What was given its end by a clock that was not synchronised (JSON): it moves once the clock is set. There is no file where nothing was.
+pub const UNSET_CLOCK: &str = "/var/lib/slipway/unset-clock.json";
+/// Locked while `slipway-node` makes or moves something of [`UNSET_CLOCK`].
+pub const RUN_CLOCK_LOCK: &str = "/run/slipway/clock.lock";
+/// The file that systemd-timesyncd makes once a time server has answered and the clock is set by it, and touches after each other answer
+/// (systemd-timesyncd.service(8)).
+pub const TIME_SYNCHRONIZED: &str = "/run/systemd/timesync/synchronized";
 /// What the addons of the cluster wait for: one line, as long as they wait.
 pub const RUN_ADDONS: &str = "/run/slipway/addons";
 /// How the addons came out when they were applied last on this boot (JSON).

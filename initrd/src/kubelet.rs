@@ -1,6 +1,6 @@
 //! Kubelet: its unit, and through it the commands that prepare and start its container; and the units that bring a
-//! node of a cluster up, once the kubelet runs, and apply the cluster's addons. Where no kubelet starts, the unit that blesses the
-//! boot entry in its place.
+//! node of a cluster up, once the kubelet runs, apply the cluster's addons, and act when the clock is set. Where no kubelet starts, the
+//! unit that blesses the boot entry in its place.
 //!
 //! The unit is in `/run`, so that of another boot or another image cannot be used by mistake; drop-ins and masks in
 //! `/etc` work as with any unit. The container's files are a folder of the verified root; its bundle is written before
@@ -12,12 +12,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use image::kubelet::{
-    ADDONS_COMMAND, ADDONS_UNIT, AHEAD_COMMAND, BLESS_COMMAND, BLESS_UNIT, CLUSTER_COMMAND,
-    CLUSTER_UNIT, CONTAINER, GATE_COMMAND, INIT_UNITS, PERMANENT, PREPARE_COMMAND, REQUESTS_UNIT,
-    ROUTES_UNIT, STATE, TIMELINE_COMMAND, TIMELINE_UNIT, UNIT,
+    ADDONS_COMMAND, ADDONS_UNIT, AHEAD_COMMAND, BLESS_COMMAND, BLESS_UNIT, CLOCK_COMMAND,
+    CLOCK_PATH, CLOCK_TIMER, CLOCK_UNIT, CLUSTER_COMMAND, CLUSTER_UNIT, CONTAINER, GATE_COMMAND,
+    INIT_UNITS, PERMANENT, PREPARE_COMMAND, REQUESTS_UNIT, ROUTES_UNIT, STATE, TIMELINE_COMMAND,
+    TIMELINE_UNIT, UNIT,
 };
 use image::paths::{
     BLESS_BOOT_COMMAND, BLESS_BOOT_UNIT, CLUSTER, NODE_PROGRAM, RUN_KUBELET_BUNDLE,
+    TIME_SYNCHRONIZED, UNSET_CLOCK,
 };
 use linux::mount::folder;
 use linux::world::World;
@@ -34,7 +36,12 @@ const TEXTS: [&str; INIT_UNITS.len()] = [
     include_str!("kubelet/slipway-addons.service"),
     include_str!("kubelet/slipway-timeline.service"),
     include_str!("kubelet/slipway-bless.service"),
+    include_str!("kubelet/slipway-clock.service"),
+    include_str!("kubelet/slipway-clock.path"),
+    include_str!("kubelet/slipway-clock.timer"),
 ];
+/// Those that other units start: the kubelet's, and those that look at the clock.
+const STARTED: [&str; 2] = [BLESS_UNIT, CLOCK_UNIT];
 /// The text of [`BLESS_BOOT_UNIT`].
 const BLESS_BOOT: &str = include_str!("kubelet/slipway-bless-boot.service");
 /// The target that starts it.
@@ -91,8 +98,7 @@ fn install_unit(world: &World, sysroot: &Path) -> Result<bool> {
     for (name, text) in INIT_UNITS.into_iter().zip(TEXTS) {
         let file = units.join(name);
         fs::write(&file, filled(text)).with_context(|| format!("writing {}", file.display()))?;
-        // The kubelet's unit starts it.
-        if enabled && name != BLESS_UNIT {
+        if enabled && !STARTED.contains(&name) {
             enable(&wants, name)?;
         }
     }
@@ -150,6 +156,12 @@ fn filled(text: &str) -> String {
         .replace("@REQUESTS_UNIT@", REQUESTS_UNIT)
         .replace("@ADDONS_UNIT@", ADDONS_UNIT)
         .replace("@ADDONS_COMMAND@", ADDONS_COMMAND)
+        .replace("@CLOCK_UNIT@", CLOCK_UNIT)
+        .replace("@CLOCK_PATH@", CLOCK_PATH)
+        .replace("@CLOCK_TIMER@", CLOCK_TIMER)
+        .replace("@CLOCK_COMMAND@", CLOCK_COMMAND)
+        .replace("@UNSET_CLOCK@", UNSET_CLOCK)
+        .replace("@TIME_SYNCHRONIZED@", TIME_SYNCHRONIZED)
         .replace("@TIMELINE_UNIT@", TIMELINE_UNIT)
         .replace("@TIMELINE_COMMAND@", TIMELINE_COMMAND)
         .replace("@PERMANENT@", &PERMANENT.to_string())
@@ -242,6 +254,28 @@ mod tests {
         assert!(!install_unit(&world, &world.sysroot).unwrap());
         fs::write(&masked, "[Unit]\n").unwrap();
         assert!(install_unit(&world, &world.sysroot).unwrap());
+    }
+
+    /// Nothing of it runs where nothing was made before the clock was set.
+    #[test]
+    fn the_clock_is_looked_at_when_it_is_set_and_once_a_time_server_has_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        assert!(install_unit(&world, &world.sysroot).unwrap());
+        let units = folder.path().join("run/systemd/system");
+        let wants = units.join("multi-user.target.wants");
+        let read = |path: &Path| fs::read_to_string(path).unwrap();
+        let path = read(&wants.join("slipway-clock.path"));
+        assert!(path.contains("PathChanged=/run/systemd/timesync/synchronized\n"));
+        let timer = read(&wants.join("slipway-clock.timer"));
+        assert!(timer.contains("OnClockChange=yes\n"));
+        let unit = read(&units.join("slipway-clock.service"));
+        assert!(unit.contains("ConditionPathExists=/var/lib/slipway/unset-clock.json\n"));
+        assert!(unit.contains("ExecStart=/usr/lib/slipway/slipway-node clock-set\n"));
+        assert!(unit.contains("ReadWritePaths=/var/lib/slipway /run/slipway\n"));
+        assert!(!wants.join("slipway-clock.service").exists());
+        let unit = unit.replace("@system-service", "");
+        assert!(![path, timer, unit].concat().contains('@'));
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::control_plane::{authority, sha256};
 use crate::journal::{Journal, SHARED};
 use crate::metrics_server;
 use crate::object::Bootstrap;
+use crate::unset_clock::{self, Reading};
 use api::{Api, MANAGER, is_temporary, path};
 
 /// How long the API server may refuse an object that it takes later.
@@ -34,6 +35,7 @@ const TOKEN: &str = "bootstrap-token-";
 struct Now<'a> {
     world: &'a World,
     authority: String,
+    time: SystemTime,
 }
 
 impl Moment for Now<'_> {
@@ -42,7 +44,7 @@ impl Moment for Now<'_> {
     }
 
     fn expiry(&self, validity: duration::Duration) -> String {
-        BASE64.encode(time_after(SystemTime::now(), validity).as_bytes())
+        BASE64.encode(time_after(self.time, validity).as_bytes())
     }
 
     fn token(&self) -> String {
@@ -72,31 +74,21 @@ pub(crate) fn run(
 ) -> Result<usize> {
     let mut sent = 0;
     let mut paths = BTreeSet::new();
-    for value in objects(world, bootstrap)? {
-        let path = path(&value);
-        let name = value["metadata"]["name"].as_str().unwrap_or_default();
-        let token = name.strip_prefix(TOKEN).map(str::to_owned);
-        let made = |id: &String| takes_over || journal.tokens.contains(id);
-        if token.as_ref().is_some_and(made) {
+    let by = Reading::now(world);
+    for value in objects_at(world, bootstrap, by.wall)? {
+        if let Some(id) = token(&value) {
+            if !takes_over {
+                sent += usize::from(make_token(world, api, journal, &by, &id, &value)?);
+            }
             continue;
         }
+        let path = path(&value);
         paths.insert(path.clone());
         let hash = sha256(value.to_string().as_bytes());
-        if journal.applied.get(&path) == Some(&hash) {
-            continue;
-        }
-        // A cut between the token and its entry leaves it here: made once more it would end later than it was given.
-        if token.is_none() || !is_there(world, api, &path, &value)? {
+        if journal.applied.get(&path) != Some(&hash) {
             send(world, api, &path, &value)?;
             sent += 1;
-        }
-        match token {
-            // Written at once: a token that is made anew is valid for longer than it was given.
-            Some(id) => {
-                journal.tokens.insert(id);
-                journal.write(world)?;
-            }
-            None => drop(journal.applied.insert(path, hash)),
+            journal.applied.insert(path, hash);
         }
     }
     let gone: Vec<String> = journal
@@ -119,6 +111,58 @@ pub(crate) fn run(
         journal.write(world)?;
     }
     Ok(sent + gone.len())
+}
+
+/// Makes the bootstrap tokens that were not made before, and nothing else. Returns how many were sent.
+///
+/// # Errors
+/// As [`run`].
+pub(crate) fn tokens(
+    world: &World,
+    api: &Api,
+    bootstrap: &Bootstrap,
+    journal: &mut Journal,
+) -> Result<usize> {
+    let mut sent = 0;
+    let by = Reading::now(world);
+    for value in objects_at(world, bootstrap, by.wall)? {
+        if let Some(id) = token(&value) {
+            sent += usize::from(make_token(world, api, journal, &by, &id, &value)?);
+        }
+    }
+    Ok(sent)
+}
+
+/// The id of a bootstrap token, if the object is one.
+fn token(object: &Value) -> Option<String> {
+    let name = object["metadata"]["name"].as_str()?;
+    name.strip_prefix(TOKEN).map(str::to_owned)
+}
+
+/// Makes a bootstrap token that was not made before, with an end by this reading of the clock. Returns whether it was sent.
+fn make_token(
+    world: &World,
+    api: &Api,
+    journal: &mut Journal,
+    by: &Reading,
+    id: &str,
+    token: &Value,
+) -> Result<bool> {
+    if journal.tokens.contains(id) {
+        return Ok(false);
+    }
+    let path = path(token);
+    let _alone = unset_clock::alone(world)?;
+    // A cut between the token and its entry leaves it here: made once more it would end later than it was given.
+    let is_new = !is_there(world, api, &path, token)?;
+    if is_new {
+        unset_clock::note(world, by, &path, token, None)?;
+        send(world, api, &path, token)?;
+    }
+    // Written at once: a token that is made anew is valid for longer than it was given.
+    journal.tokens.insert(id.to_owned());
+    journal.write(world)?;
+    Ok(is_new)
 }
 
 /// Deletes an object that this program applied, unless its kind has contents of others, or nobody knows it as this program's any more.
@@ -147,11 +191,19 @@ fn delete(world: &World, api: &Api, path: &str) -> Result<()> {
 
 /// The objects: first what makes `admin.conf` work.
 pub(crate) fn objects(world: &World, bootstrap: &Bootstrap) -> Result<Vec<Value>> {
+    objects_at(world, bootstrap, SystemTime::now())
+}
+
+fn objects_at(world: &World, bootstrap: &Bootstrap, time: SystemTime) -> Result<Vec<Value>> {
     let Bootstrap { object, host } = bootstrap;
     let file = world.in_initrd(&authority(object));
     let authority =
         fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-    let now = Now { world, authority };
+    let now = Now {
+        world,
+        authority,
+        time,
+    };
     let rendered = render(&object.config, host, &now).objects.into_iter();
     let bridge = (object.cni == Cni::Bridge).then(pod_routes);
     let flannel = (object.cni == Cni::Flannel)

@@ -17,7 +17,7 @@ use crate::object::{self, Bootstrap};
 use crate::own_node::{self, node};
 use crate::steps::step;
 use crate::waiting::{self, Limits, wait};
-use crate::{apply, control_plane, etcd_place, key_upload, objects_owner, worker};
+use crate::{apply, control_plane, etcd_place, key_upload, objects_owner, token_ends, worker};
 use api::Api;
 
 /// How long one run waits for the API server, and for the node. systemd starts the unit anew afterwards, without limit.
@@ -120,6 +120,10 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
         step(world, "shared-keys", || {
             key_upload::once(world, &api, bootstrap, &mut journal, LIMITS)
         })?;
+    }
+    // What an earlier boot made by a clock that was not set; the unit that does it when the clock is set may have come too early.
+    if let Err(error) = token_ends::follow_clock(world, &api, bootstrap) {
+        tracing::warn!("the ends of bootstrap tokens stay as they are for now: {error:#}");
     }
     mark_once(world, LIMITS, &api, bootstrap, &mut journal)?;
     step(world, "api-roles", || {

@@ -5,7 +5,6 @@
 //! whole, a key before its certificate. What is there and valid is kept, so that a second boot writes nothing.
 
 use std::fs;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -31,6 +30,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::cni;
 use crate::journal::Journal;
+use crate::lock::lock;
 use crate::object::Bootstrap;
 use crate::{identity, pinned_kubelet, this_boot};
 
@@ -338,14 +338,7 @@ fn refuse_renamed(world: &World, object: &Object, progress: Progress) -> Result<
 /// Waits until no other process of this program writes keys, certificates or static pods, and keeps others from it until this ends:
 /// what two of them decide by the same files does not fit together.
 fn alone(world: &World) -> Result<fs::File> {
-    let path = world.in_run(RUN_NODE_LOCK);
-    let about = || format!("locking {}", path.display());
-    folder(path.parent().unwrap_or(Path::new("/")), 0o755)?;
-    let mut options = fs::File::options();
-    let options = options.create(true).truncate(false).write(true).mode(0o600);
-    let file = options.open(&path).with_context(about)?;
-    file.lock().with_context(about)?;
-    Ok(file)
+    lock(world, RUN_NODE_LOCK)
 }
 
 /// Refuses etcd data of another cluster, and data whose keys are not here.

@@ -1,8 +1,10 @@
 //! The files of a further control plane: the keys that all control planes share, its own certificates, and a place among
 //! etcd's members.
 //!
-//! The journal is written before the first file. The static pod of etcd is written once etcd has this node as a learner, the
-//! others by the bring-up, once its member votes: an API server beside a learner answers nothing. A cut at any point goes on.
+//! The journal is written before the first file: keys that nobody remembers would be a config's to the next start, which could begin another
+//! cluster with them. Keys that are fetched are fetched again until all files are written. The static pod of etcd is written once etcd has this
+//! node as a learner, the others by the bring-up, once its member votes: an API server beside a learner answers nothing. A cut at any point
+//! goes on.
 
 use std::time::Duration;
 
@@ -39,8 +41,9 @@ pub(crate) fn prepare(
     let journal = Journal::read(world)?;
     control_plane::refuse_another(world, object, journal.as_ref())?;
     let mut journal = match journal {
-        Some(journal) => journal,
-        None => begin(world, object, fetched, limits, request)?,
+        // The authority is noted behind the last key: without it a cut may have left some of those that were fetched, and not the others.
+        Some(journal) if journal.authority.is_some() || fetched.is_none() => journal,
+        _ => begin(world, object, fetched, limits, request)?,
     };
     control_plane::files(world, bootstrap, Progress::Done, &mut journal)?;
     etcd_place::find(world, object, &mut journal, limits)?;
@@ -48,7 +51,7 @@ pub(crate) fn prepare(
     waiting::done(world)
 }
 
-/// Begins the journal once the shared keys are known to be the cluster's. Fetched ones are written behind it.
+/// Begins the journal, or begins anew by it, once the shared keys are known to be the cluster's. Fetched ones are written behind it.
 fn begin(
     world: &World,
     object: &Object,
@@ -84,11 +87,11 @@ fn begin(
         )?;
         Ok(shared_keys::open(&secret, key)?)
     })?;
+    journal.write(world)?;
     for (file, text) in files {
         let mode = if file.ends_with(".key") { 0o600 } else { 0o644 };
         write_changed(world, &format!("{folder}/{file}"), &text, mode)?;
     }
-    journal.write(world)?;
     Ok(journal)
 }
 

@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::control_plane::sha256;
 use crate::journal::{Journal, SHARED};
 use crate::object::Bootstrap;
+use crate::unset_clock::{self, Reading};
 use crate::waiting::{Limits, wait};
 use api::{Api, is_temporary, path, status};
 
@@ -55,12 +56,43 @@ pub(crate) fn upload(
     key: &CertificateKey,
     now: SystemTime,
 ) -> Result<String> {
+    upload_with(api, texts, key, now, |_| Ok(()))
+}
+
+/// The same by this reading of the clock: if that was not synchronised, the end of the upload moves once it is set.
+///
+/// # Errors
+/// As [`upload`], and if the end cannot be kept.
+pub(crate) fn upload_by(
+    world: &World,
+    api: &Api,
+    texts: &[String; FILES.len()],
+    key: &CertificateKey,
+    by: &Reading,
+) -> Result<String> {
+    let hash = sha256(key.text().as_bytes());
+    let _alone = unset_clock::alone(world)?;
+    upload_with(api, texts, key, by.wall, |owner| {
+        unset_clock::note(world, by, SHARED, owner, Some(&hash))
+    })
+}
+
+/// `note` is called with the token that ends the upload, before that is sent.
+fn upload_with(
+    api: &Api,
+    texts: &[String; FILES.len()],
+    key: &CertificateKey,
+    now: SystemTime,
+    note: impl FnOnce(&Value) -> Result<()>,
+) -> Result<String> {
     let expires = time_after(now, LIFE);
     let random = "the system has no random numbers";
     let sealed = seal(texts, key).context(random)?;
     let token = Token::random().context(random)?;
+    let owner = owner(&token, &expires);
+    note(&owner)?;
     // Made, not applied: the server gives the uid by which the upload ends with the token.
-    let owner = api.post(SECRETS, &owner(&token, &expires))?;
+    let owner = api.post(SECRETS, &owner)?;
     let uid = owner["metadata"]["uid"].as_str().unwrap_or_default();
     ensure!(
         !uid.is_empty(),
@@ -131,7 +163,7 @@ pub(crate) fn once(
         world,
         limits,
         "the upload of the shared keys",
-        || match upload(api, &texts, &key, SystemTime::now()) {
+        || match upload_by(world, api, &texts, &key, &Reading::now(world)) {
             Err(error) if !is_temporary(&error) => Ok(Err(error)),
             result => result.map(Ok),
         },

@@ -39,22 +39,24 @@ mod notify;
 mod remedies;
 mod systemd;
 
-// Floor: the etcd gate, room on the disks, the journal, the network of pods, facts of this boot, steps, waiting; units and pods of the timeline
+// Floor: the etcd gate, room on the disks, the journal, locks, the network of pods, facts of this boot, steps, waiting; units and pods of the timeline
 mod boot_pods;
 mod boot_units;
 mod cni;
 mod disk_room;
 mod gate;
 mod journal;
+mod lock;
 mod steps;
 mod this_boot;
 mod waiting;
 
-// Floor: the cluster object, discovery of a cluster, a worker's identity, this node in its cluster
+// Floor: the cluster object, discovery of a cluster, a worker's identity, this node in its cluster; what a clock that is not set has decided
 mod discover;
 mod identity;
 mod object;
 mod own_node;
+mod unset_clock;
 
 // Floor: layers of images
 mod oci_layer;
@@ -92,8 +94,9 @@ mod key_upload;
 mod objects_owner;
 mod serving_requests;
 
-// Floor: a worker's way to Ready, the routes to the pods of others
+// Floor: a worker's way to Ready, the routes to the pods of others, the ends of tokens once the clock is set
 mod routes;
+mod token_ends;
 mod worker;
 
 // Floor: the node's status
@@ -135,9 +138,9 @@ use std::process::ExitCode;
 use anyhow::Result;
 use image::container_images::IMAGES_COMMAND;
 use image::kubelet::{
-    ADDONS_COMMAND, AHEAD_COMMAND, BALANCER_COMMAND, BLESS_COMMAND, CERTS_COMMAND, CLUSTER_COMMAND,
-    ELECTION_COMMAND, GATE_COMMAND, KUBELET_COMMAND, PERMANENT, PREPARE_COMMAND, REQUESTS_COMMAND,
-    ROUTES_COMMAND, TIMELINE_COMMAND,
+    ADDONS_COMMAND, AHEAD_COMMAND, BALANCER_COMMAND, BLESS_COMMAND, CERTS_COMMAND, CLOCK_COMMAND,
+    CLUSTER_COMMAND, ELECTION_COMMAND, GATE_COMMAND, KUBELET_COMMAND, PERMANENT, PREPARE_COMMAND,
+    REQUESTS_COMMAND, ROUTES_COMMAND, TIMELINE_COMMAND,
 };
 use image::paths::{BLESS_BOOT_COMMAND, CONSOLE_COMMAND, METADATA_COMMAND};
 use linux::log;
@@ -150,7 +153,7 @@ const USAGE: u8 = 2;
 /// A command: its name, its description, its function.
 type Command = (&'static str, &'static str, fn(&World) -> Result<()>);
 
-const COMMANDS: [Command; 16] = [
+const COMMANDS: [Command; 17] = [
     (
         IMAGES_COMMAND,
         "tells containerd of the container images in the root",
@@ -190,6 +193,11 @@ const COMMANDS: [Command; 16] = [
         CLUSTER_COMMAND,
         "brings this node of a cluster up, until it is Ready",
         cluster_up::run,
+    ),
+    (
+        CLOCK_COMMAND,
+        "moves the ends of bootstrap tokens that were made before the clock was set, on a control plane",
+        token_ends::run,
     ),
     (
         ADDONS_COMMAND,

@@ -66,6 +66,8 @@ pub(crate) struct Status {
     pub(crate) node: Option<Health>,
     /// The node that applies the objects of the cluster, on a control plane; none if its API server does not say it.
     pub(crate) objects_applied_by: Option<String>,
+    /// Why this node, whose turn it is, leaves them as they are: its version is older than that of the node that applied them.
+    pub(crate) objects_left: Option<String>,
     /// What the balancer knows of the API servers; none on a node without one.
     pub(crate) balancer: Option<Record>,
     pub(crate) waits_for: Option<String>,
@@ -147,8 +149,8 @@ pub(crate) fn status(world: &World, known: Option<&Status>) -> Result<Status> {
         }
         .unzip(),
     };
-    let objects = match known {
-        Some(known) => known.objects_applied_by.clone(),
+    let (objects_applied_by, objects_left) = match known {
+        Some(known) => (known.objects_applied_by.clone(), known.objects_left.clone()),
         None => owner(world, bootstrap.as_ref(), api_server.as_ref()),
     };
     let manifest = this_boot::manifest(world).ok();
@@ -196,7 +198,8 @@ pub(crate) fn status(world: &World, known: Option<&Status>) -> Result<Status> {
         etcd,
         api_server,
         node,
-        objects_applied_by: objects,
+        objects_applied_by,
+        objects_left,
         balancer: balanced.then(|| record::read(world)).flatten(),
         waits_for: waiting.line,
         remedy: waiting.remedy,
@@ -319,15 +322,26 @@ fn server(world: &World, bootstrap: &Bootstrap) -> (Health, Health) {
     ask(api, name)
 }
 
-/// The node that applies the objects of the cluster, as the API server of a control plane has it. One that is not well is not asked.
-fn owner(world: &World, bootstrap: Option<&Bootstrap>, server: Option<&Health>) -> Option<String> {
-    let plane = bootstrap.filter(|bootstrap| bootstrap.object.join.is_none())?;
-    server.filter(|server| server.healthy)?;
-    let owner = api(world, plane).and_then(|api| objects_owner::owner(&api.within(SOON)));
-    owner.unwrap_or_else(|error| {
-        tracing::debug!("who applies the objects of the cluster is not known: {error:#}");
-        None
-    })
+/// The node that applies the objects of the cluster, as the API server of a control plane has it, and why this one leaves them. One that is
+/// not well is not asked.
+fn owner(
+    world: &World,
+    bootstrap: Option<&Bootstrap>,
+    server: Option<&Health>,
+) -> (Option<String>, Option<String>) {
+    let plane = bootstrap.filter(|bootstrap| bootstrap.object.join.is_none());
+    let Some((plane, _)) = plane.zip(server.filter(|server| server.healthy)) else {
+        return (None, None);
+    };
+    let owner = api(world, plane).and_then(|api| objects_owner::owner(&api.within(SOON), plane));
+    match owner {
+        Ok(Some(owner)) => (Some(owner.node), owner.left),
+        Ok(None) => (None, None),
+        Err(error) => {
+            tracing::debug!("who applies the objects of the cluster is not known: {error:#}");
+            (None, None)
+        }
+    }
 }
 
 /// The same of a node that no cluster object made one.

@@ -2,12 +2,15 @@
 //! next start. So what a later image or object has (CoreDNS, kube-proxy, flannel, metrics-server) reaches a cluster whose first node was
 //! replaced.
 //!
-//! A record in the cluster names that node and what it applied last. A cluster without one was begun by kubeadm: its objects are its.
+//! A record in the cluster names that node, what it applied last, and for which version of Kubernetes. A control plane of an older version
+//! leaves the objects as they are, as long as there is one of a newer version than its own: in the middle of an upgrade older objects would
+//! take the place of newer ones. A cluster without a record was begun by kubeadm: its objects are its.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use api::{Api, is_temporary, status};
+use cluster::release::Version;
 use linux::world::World;
 use serde_json::{Value, json};
 
@@ -25,12 +28,18 @@ const NAME: &str = "slipway-objects";
 const NODE: &str = "node";
 /// The objects that it applied, by their paths in the API, to SHA-256 of each, as JSON.
 const APPLIED: &str = "applied";
+/// The version of Kubernetes that they are for.
+const KUBERNETES: &str = "kubernetes";
+/// The nodes of control planes.
+const CONTROL_PLANES: &str = "/api/v1/nodes?labelSelector=node-role.kubernetes.io%2Fcontrol-plane";
 
 /// The record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Record {
     node: String,
     applied: BTreeMap<String, String>,
+    /// None of a program that did not record it.
+    kubernetes: Option<String>,
     /// The version that the API server has; none if there is no record yet.
     version: Option<String>,
 }
@@ -45,6 +54,7 @@ impl Record {
             node: text(&data[NODE]).with_context(|| format!("ConfigMap {NAME} names no node"))?,
             applied: serde_json::from_str(applied)
                 .with_context(|| format!("reading ConfigMap {NAME}"))?,
+            kubernetes: text(&data[KUBERNETES]),
             version: text(&map["metadata"]["resourceVersion"]),
         })
     }
@@ -55,29 +65,94 @@ impl Record {
         if let Some(version) = &self.version {
             metadata["resourceVersion"] = version.as_str().into();
         }
+        let mut data = json!({
+            NODE: self.node,
+            APPLIED: serde_json::to_string(&self.applied).context("writing as JSON")?,
+        });
+        if let Some(kubernetes) = &self.kubernetes {
+            data[KUBERNETES] = kubernetes.as_str().into();
+        }
         Ok(json!({
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": metadata,
-            "data": {
-                NODE: self.node,
-                APPLIED: serde_json::to_string(&self.applied).context("writing as JSON")?,
-            },
+            "data": data,
         }))
     }
 }
 
-/// The node that applies the objects of the cluster; none in a cluster that kubeadm began.
+/// Who applies the objects of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    /// The name of the node that did so last.
+    pub(crate) node: String,
+    /// Why this node, whose turn it is, leaves them as they are; none if it does not.
+    pub(crate) left: Option<String>,
+}
+
+/// Who applies the objects of the cluster; none in a cluster that kubeadm began.
 ///
 /// # Errors
 /// If the API server does not answer, or the record cannot be read.
-pub(crate) fn owner(api: &Api) -> Result<Option<String>> {
-    let map = api.get(&format!("{MAPS}/{NAME}"))?;
-    let record = map.map(|map| Record::read(&map)).transpose()?;
-    Ok(record.map(|record| record.node))
+pub(crate) fn owner(api: &Api, bootstrap: &Bootstrap) -> Result<Option<Owner>> {
+    let Some(map) = api.get(&format!("{MAPS}/{NAME}"))? else {
+        return Ok(None);
+    };
+    let record = Record::read(&map)?;
+    let left = match turn(api, bootstrap, &record)? {
+        Turn::Left(reason) => Some(reason),
+        Turn::Own | Turn::Other => None,
+    };
+    Ok(Some(Owner {
+        node: record.node,
+        left,
+    }))
 }
 
-/// Applies what has changed if it is this node's turn. Returns how many objects were sent and deleted; none if another node has them.
+/// Whose turn it is to apply the objects of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Turn {
+    /// This node's.
+    Own,
+    /// The node's that did so last.
+    Other,
+    /// This node's, and it leaves them as they are, for this reason.
+    Left(String),
+}
+
+/// Whose turn it is, by the record.
+fn turn(api: &Api, bootstrap: &Bootstrap, record: &Record) -> Result<Turn> {
+    let config = &bootstrap.object.config;
+    let (own, version) = (&config.init.node_registration.name, &config.kubernetes);
+    if record.node != *own && api.get(&own_node::path(&record.node))?.is_some() {
+        return Ok(Turn::Other);
+    }
+    let recorded = record.kubernetes.as_deref().and_then(Version::parse);
+    let Some(recorded) = recorded.filter(|recorded| version.is_older_than(recorded)) else {
+        return Ok(Turn::Own);
+    };
+    let mut newer = None;
+    api.list(CONTROL_PLANES, |node| {
+        let name = node["metadata"]["name"].as_str().unwrap_or_default();
+        let kubelet = node["status"]["nodeInfo"]["kubeletVersion"].as_str();
+        let kubelet = kubelet.and_then(Version::parse);
+        // The kubelet of a control plane is not newer than its API server.
+        if name != own && kubelet.is_some_and(|kubelet| version.is_older_than(&kubelet)) {
+            newer = Some(name.to_owned());
+        }
+    })?;
+    let node = &record.node;
+    Ok(match newer {
+        Some(newer) => Turn::Left(format!(
+            "node {node} applied them for Kubernetes {recorded}, and this node is of {version}; they stay as they are while node {newer} \
+             is of a newer version"
+        )),
+        None => Turn::Own,
+    })
+}
+
+/// Applies what has changed if it is this node's turn. Returns how many objects were sent and deleted; none if another node has them, or
+/// if this one leaves them as they are.
 ///
 /// # Errors
 /// If the API server does not answer, or refuses an object.
@@ -96,17 +171,25 @@ pub(crate) fn run(
             return Ok(None);
         };
         let record = Record::read(&map)?;
-        let there = record.node == *own || api.get(&own_node::path(&record.node))?.is_some();
-        Ok(Some((record, there)))
+        let turn = turn(api, bootstrap, &record)?;
+        Ok(Some((record, turn)))
     })?;
     let before = match found {
         None if bootstrap.object.further.is_some() => return Ok(None),
         None => Record::default(),
-        Some((record, true)) if record.node != *own => {
+        Some((record, Turn::Other)) => {
             tracing::info!("node {} applies the objects of the cluster", record.node);
             return Ok(None);
         }
-        Some((record, _)) => record,
+        Some((record, Turn::Left(reason))) => {
+            tracing::warn!("the objects of the cluster are left: {reason}");
+            // Those of another node's object are not this one's to make.
+            if record.node == *own {
+                apply::tokens(world, api, bootstrap, journal)?;
+            }
+            return Ok(None);
+        }
+        Some((record, Turn::Own)) => record,
     };
     let takes_over = before.version.is_some() && before.node != *own;
     if takes_over {
@@ -131,6 +214,7 @@ pub(crate) fn run(
     let record = Record {
         node: own.clone(),
         applied: journal.applied.clone(),
+        kubernetes: Some(bootstrap.object.config.kubernetes.to_string()),
         version: before.version.clone(),
     };
     if record != before {
@@ -176,9 +260,15 @@ mod tests {
     const OBJECT: &str =
         "tokens = [\"abcdef.0123456789abcdef\"]\n[node]\nname = \"one\"\naddress = \"10.0.0.7\"\n";
 
-    /// A cluster: its record, and the nodes that it has.
+    /// A cluster: its record, the nodes that it has, and its control planes with the versions of their kubelets.
     #[derive(Clone, Default)]
-    struct Cluster(Arc<Mutex<(Option<Value>, Vec<&'static str>)>>);
+    struct Cluster(Arc<Mutex<State>>);
+
+    type State = (
+        Option<Value>,
+        Vec<&'static str>,
+        Vec<(&'static str, &'static str)>,
+    );
 
     impl Cluster {
         /// One whose objects a node applied: nothing yet but the record.
@@ -186,11 +276,21 @@ mod tests {
             let record = Record {
                 node: node.to_owned(),
                 applied: applied.clone(),
+                kubernetes: None,
                 version: Some("7".to_owned()),
             };
             let cluster = Self::default();
-            *cluster.0.lock().unwrap() = (Some(record.map().unwrap()), nodes.to_vec());
+            *cluster.0.lock().unwrap() = (Some(record.map().unwrap()), nodes.to_vec(), Vec::new());
             cluster
+        }
+
+        /// The same with this version in the record, and these control planes.
+        fn recorded(self, kubernetes: &str, planes: &[(&'static str, &'static str)]) -> Self {
+            let mut state = self.0.lock().unwrap();
+            state.0.as_mut().unwrap()["data"][KUBERNETES] = kubernetes.into();
+            state.2 = planes.to_vec();
+            drop(state);
+            self
         }
 
         fn record(&self) -> Option<Record> {
@@ -202,6 +302,14 @@ mod tests {
             let mut state = self.0.lock().unwrap();
             let found = match request.line.split_once(' ').unwrap() {
                 ("GET", path) if path == format!("{MAPS}/{NAME}") => state.0.clone(),
+                ("GET", path) if path.starts_with(CONTROL_PLANES) => {
+                    let plane = |(name, kubelet): &(&str, &str)| {
+                        let info = json!({"kubeletVersion": kubelet});
+                        json!({"metadata": {"name": name}, "status": {"nodeInfo": info}})
+                    };
+                    let items: Vec<Value> = state.2.iter().map(plane).collect();
+                    Some(json!({"items": items}))
+                }
                 ("GET", path) => match path.strip_prefix("/api/v1/nodes/") {
                     Some(node) => state.1.contains(&node).then(|| json!({})),
                     None => None,
@@ -339,10 +447,91 @@ mod tests {
     }
 
     #[test]
+    fn a_control_plane_of_an_older_version_leaves_the_objects_while_there_is_a_newer_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path(), OBJECT);
+        let first = Cluster::default();
+        run_once(&first, true, &world);
+        let record = first.record().unwrap();
+        assert_eq!(record.kubernetes.as_deref(), Some("v1.36.3"));
+        let older = &["one"][..];
+        let (rolled_back, newer) = ([("one", "v1.36.3"), ("two", "v1.36.3")], ("two", "v1.37.0"));
+        for (kubernetes, planes, leaves) in [
+            ("v1.37.0", &[rolled_back[0], newer][..], true),
+            ("v1.36.4", &[rolled_back[0], newer], true),
+            // None of a newer version is left: somebody wants the older one.
+            ("v1.37.0", &rolled_back, false),
+            ("v1.37.0", &[], false),
+            ("v1.36.3", &[newer], false),
+            ("v1.35.9", &[newer], false),
+            ("nonsense", &[newer], false),
+        ] {
+            let about = format!("{kubernetes} {planes:?}");
+            let other = tempfile::tempdir().unwrap();
+            let world = machine(other.path(), OBJECT);
+            let gone = Cluster::with("zero", &BTreeMap::new(), older);
+            let gone = gone.recorded(kubernetes, planes);
+            let before = gone.record();
+            let (sent, changed, _) = run_once(&gone, false, &world);
+            assert_eq!(
+                (sent.is_empty(), changed.is_none()),
+                (leaves, leaves),
+                "{about}"
+            );
+            if leaves {
+                assert_eq!(gone.record(), before, "{about}");
+            } else {
+                let found = gone.record().unwrap();
+                assert_eq!(found.kubernetes.as_deref(), Some("v1.36.3"), "{about}");
+            }
+        }
+    }
+
+    /// A node that applied the objects and was rolled back alone: its own tokens are still its to make.
+    #[test]
+    fn an_owner_of_an_older_version_makes_its_tokens_and_the_status_says_that_it_leaves_the_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path(), OBJECT);
+        let own = Cluster::with("one", &BTreeMap::new(), &["one", "two"]);
+        let own = own.recorded("v1.37.0", &[("one", "v1.36.3"), ("two", "v1.37.0")]);
+        let before = own.record();
+        let (sent, changed, journal) = run_once(&own, true, &world);
+        let [token] = &sent[..] else {
+            panic!("{sent:#?}");
+        };
+        assert!(
+            token.contains("/secrets/bootstrap-token-abcdef?"),
+            "{token}"
+        );
+        assert!(changed.is_none() && journal.applied.is_empty());
+        assert_eq!(own.record(), before);
+        let (sent, changed, _) = run_once(&own, true, &world);
+        assert_eq!((&sent[..], changed), (&[][..], None));
+        let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
+        let asked = |cluster: &Cluster| {
+            let cluster = cluster.clone();
+            let (url, _requests) = server(move |request| cluster.answer(request));
+            owner(&Api::plain(&url).unwrap(), &bootstrap).unwrap()
+        };
+        let left = asked(&own).unwrap().left.unwrap();
+        let expected = "node one applied them for Kubernetes v1.37.0, and this node is of v1.36.3; they stay as they are while node two \
+                        is of a newer version";
+        assert_eq!(left, expected);
+        // Another node's turn is no concern of this one.
+        let other = Cluster::with("zero", &BTreeMap::new(), &["zero"]);
+        let other = other.recorded("v1.37.0", &[("two", "v1.37.0")]);
+        assert_eq!(asked(&other).unwrap().left, None);
+    }
+
+    #[test]
     fn the_record_says_who_applies_the_objects() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path(), OBJECT);
+        let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
         let of = |cluster: Cluster| {
             let (url, _requests) = server(move |request| cluster.answer(request));
-            owner(&Api::plain(&url).unwrap()).unwrap()
+            let owner = owner(&Api::plain(&url).unwrap(), &bootstrap).unwrap();
+            owner.map(|owner| owner.node)
         };
         let applied = BTreeMap::new();
         let zero = of(Cluster::with("zero", &applied, &[]));

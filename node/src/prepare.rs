@@ -12,7 +12,7 @@ use crate::bundle;
 use crate::credential_providers;
 use crate::etcd_first_start;
 use crate::object::{self, Bootstrap};
-use crate::this_boot::SYNCHRONIZED;
+use crate::this_boot::is_synchronized;
 use crate::{
     control_plane, etcd_place, further, join, kubelet_server, pinned_kubelet, shutdown_limit,
 };
@@ -119,7 +119,7 @@ fn remove_etcd(world: &World) -> Result<()> {
 /// node down, so the wait ends with a warning.
 fn wait_for_clock(world: &World) {
     let mut waiter = Waiter::until(world, PATIENCE);
-    while !world.in_run(SYNCHRONIZED).exists() {
+    while !is_synchronized(world) {
         if waiter.is_over() {
             tracing::warn!(
                 "the clock is not synchronized after {} s; starting the kubelet anyway",
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::samples::{machine, put};
     use image::kubelet::{JOINED_CONFIG, KUBECONFIG, PINNED, PINNED_CURRENT};
-    use image::paths::HOSTNAME;
+    use image::paths::{HOSTNAME, TIME_SYNCHRONIZED};
     use linux::world::Clock;
 
     /// An object that a machine without a network takes.
@@ -249,7 +249,7 @@ mod tests {
         std::fs::write(kubeconfig, "").unwrap();
         run(&world).unwrap();
         assert_eq!(world.micros(), 30_000_000);
-        let synchronized = world.in_run(SYNCHRONIZED);
+        let synchronized = world.in_run(TIME_SYNCHRONIZED);
         std::fs::create_dir_all(synchronized.parent().unwrap()).unwrap();
         std::fs::write(synchronized, "").unwrap();
         run(&world).unwrap();

@@ -47,8 +47,7 @@ pub(crate) fn rows(status: &Status) -> Vec<Row> {
     row("API server", status.api_server.as_ref().map(health));
     row("API servers", status.balancer.as_ref().map(servers));
     row("node", status.node.as_ref().map(health));
-    let owner = status.objects_applied_by.as_ref();
-    row("objects", owner.map(|node| format!("applied by {node}")));
+    row("objects", objects(status));
     let addons = status.addons.as_ref();
     row("addons", addons.map(|line| format!("waiting for {line}")));
     let units = status.failed_units.as_deref().unwrap_or_default();
@@ -126,6 +125,14 @@ fn clock(status: &Status) -> Option<String> {
 fn health(health: &Health) -> String {
     let reason = health.reason.clone();
     reason.unwrap_or_else(|| "healthy".to_owned())
+}
+
+fn objects(status: &Status) -> Option<String> {
+    let node = status.objects_applied_by.as_ref()?;
+    Some(match &status.objects_left {
+        None => format!("applied by {node}"),
+        Some(reason) => format!("left by this node: {reason}"),
+    })
 }
 
 /// How many of the API servers are ready, each other one with its reason, and whether the cluster has not said which there are.

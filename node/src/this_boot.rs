@@ -8,16 +8,14 @@ use anyhow::{Context, Result};
 use cluster::duration::{self, time_after};
 use image::layout::{LABEL_ROOT_A, LABEL_ROOT_B};
 use image::manifest::Manifest;
-use image::paths::{RUN_BLESSED, RUN_MANIFEST, STATE, STATE_LEDGER};
+use image::paths::{RUN_BLESSED, RUN_MANIFEST, STATE, STATE_LEDGER, TIME_SYNCHRONIZED};
 use image::report::{LedgerEntry, Report};
 use linux::world::World;
 use linux::{block, firmware, mount};
 use serde::Serialize;
 
-/// The folder of systemd-timesyncd, and the file that it makes there once a server has answered (systemd-timesyncd.service(8)).
+/// The folder of systemd-timesyncd.
 const TIMESYNC: &str = "/run/systemd/timesync";
-/// See [`TIMESYNC`].
-pub(crate) const SYNCHRONIZED: &str = "/run/systemd/timesync/synchronized";
 /// The end of a large ledger is enough: its newest failure is wanted, and a line has some hundred bytes.
 const TAIL: usize = 64 << 10;
 
@@ -107,12 +105,17 @@ pub(crate) fn entry(world: &World) -> Option<BootEntry> {
     })
 }
 
+/// Whether a time server has answered on this boot.
+pub(crate) fn is_synchronized(world: &World) -> bool {
+    world.in_run(TIME_SYNCHRONIZED).exists()
+}
+
 /// The clock now.
 pub(crate) fn clock(world: &World) -> WallClock {
     let known = world.in_run(TIMESYNC).exists();
     WallClock {
         time: time_after(SystemTime::now(), duration::Duration(0)),
-        synchronized: known.then(|| world.in_run(SYNCHRONIZED).exists()),
+        synchronized: known.then(|| is_synchronized(world)),
     }
 }
 
@@ -235,7 +238,7 @@ mod tests {
         assert_eq!(clock(&world).synchronized, None);
         fs::create_dir_all(world.in_run(TIMESYNC)).unwrap();
         assert_eq!(clock(&world).synchronized, Some(false));
-        put(&world.in_run(SYNCHRONIZED), "");
+        put(&world.in_run(TIME_SYNCHRONIZED), "");
         assert_eq!(clock(&world).synchronized, Some(true));
     }
 }

@@ -13,6 +13,7 @@ use crate::administrator;
 use crate::journal::SHARED;
 use crate::key_upload::{self, SECRETS};
 use crate::object::{self, Bootstrap};
+use crate::unset_clock::Reading;
 use api::Api;
 
 /// The secrets of bootstrap tokens.
@@ -65,7 +66,7 @@ pub(crate) fn upload(world: &World, options: &Options<'_>) -> Result<String> {
         "this node is a worker: it does not have the keys that control planes share"
     );
     let api = administrator::api(world, &bootstrap)?;
-    run(world, &api, &bootstrap, options, SystemTime::now())
+    run(world, &api, &bootstrap, options, &Reading::now(world))
 }
 
 fn run(
@@ -73,14 +74,14 @@ fn run(
     api: &Api,
     bootstrap: &Bootstrap,
     options: &Options<'_>,
-    now: SystemTime,
+    now: &Reading,
 ) -> Result<String> {
     let key = key(bootstrap, options)?;
     let texts = key_upload::shared(world, &bootstrap.object)?;
     let pin = Pin::of_pem(&texts[0]).context("the certificate of the cluster's authority")?;
     let url = bootstrap.object.config.control_plane_url();
     // Asked first: whoever may not read secrets is refused before anything is changed.
-    let token = token(api, now)?;
+    let token = token(api, now.wall)?;
     if options.dry_run {
         return dry(api, options);
     }
@@ -88,7 +89,7 @@ fn run(
         endpoint: url.trim_start_matches("https://").to_owned(),
         token,
         pin,
-        expires: key_upload::upload(api, &texts, &key, now)?,
+        expires: key_upload::upload_by(world, api, &texts, &key, now)?,
         key,
     };
     Ok(match options.json {

@@ -1,5 +1,7 @@
 //! A further control plane against a control plane and a member of etcd on loopback.
 
+mod cut;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpListener;

@@ -163,9 +163,15 @@ fn the_status_has_image_clock_and_failures_beside_its_earlier_keys() {
     assert_eq!(later.api_server, known.api_server);
     let json = serde_json::to_value(&later).unwrap();
     assert_eq!(json["objectsAppliedBy"], "one");
-    let mut rows = crate::status_rows::rows(&later).into_iter();
-    let row = rows.find(|row| row.label == "objects").unwrap();
-    assert_eq!(row.text, "applied by one");
+    assert_eq!(json["objectsLeft"], Value::Null);
+    let row = |status: &Status| {
+        let mut rows = crate::status_rows::rows(status).into_iter();
+        rows.find(|row| row.label == "objects").unwrap().text
+    };
+    assert_eq!(row(&later), "applied by one");
+    known.objects_left = Some("node two is newer".to_owned());
+    let left = status(&world, Some(&known)).unwrap();
+    assert_eq!(row(&left), "left by this node: node two is newer");
     assert_ne!(status(&world, None).unwrap().api_server, known.api_server);
 }
 

@@ -57,8 +57,9 @@ fn node(root: &Path) -> (World, Bootstrap) {
     (world, bootstrap)
 }
 
-fn now() -> SystemTime {
-    cluster::duration::time("2026-11-23T18:00:00Z").unwrap()
+fn now(world: &World) -> Reading {
+    let wall = cluster::duration::time("2026-11-23T18:00:00Z").unwrap();
+    Reading::at(world, wall)
 }
 
 #[test]
@@ -71,7 +72,7 @@ fn what_is_printed_is_the_object_of_a_further_control_plane() {
         token("cccccc", "2026-11-23T19:00:00Z"),
     ]);
     let options = Options::read(&["--certificate-key", KEY]).unwrap();
-    let said = run(&world, &api, &bootstrap, &options, now()).unwrap();
+    let said = run(&world, &api, &bootstrap, &options, &now(&world)).unwrap();
     assert!(
         said.contains("until 2026-11-23T20:00:00Z, sealed"),
         "{said}"
@@ -101,7 +102,7 @@ fn a_new_key_is_made_for_each_upload_and_programs_read_json() {
     let options = Options::read(&["--json"]).unwrap();
     let mut keys = Vec::new();
     for _ in 0..2 {
-        let said = run(&world, &api, &bootstrap, &options, now()).unwrap();
+        let said = run(&world, &api, &bootstrap, &options, &now(&world)).unwrap();
         let value: Value = serde_json::from_str(&said).unwrap();
         assert_eq!(value["token"], Value::Null);
         assert_eq!(value["endpoint"], "api.example.test:6443");
@@ -109,7 +110,7 @@ fn a_new_key_is_made_for_each_upload_and_programs_read_json() {
     }
     assert!(CertificateKey::parse(&keys[0]).is_some());
     assert_ne!(keys[0], keys[1]);
-    let said = run(&world, &api, &bootstrap, &Options::default(), now()).unwrap();
+    let said = run(&world, &api, &bootstrap, &Options::default(), &now(&world)).unwrap();
     assert!(said.contains("# token: the cluster has none"), "{said}");
 }
 
@@ -119,7 +120,7 @@ fn a_dry_run_asks_only_and_a_wrong_key_asks_nothing() {
     let (world, bootstrap) = node(folder.path());
     let (api, requests) = plane(Vec::new());
     let options = Options::read(&["--dry-run"]).unwrap();
-    let said = run(&world, &api, &bootstrap, &options, now()).unwrap();
+    let said = run(&world, &api, &bootstrap, &options, &now(&world)).unwrap();
     assert!(
         said.contains("/kubeadm-certs would be made, with ca.crt, ca.key"),
         "{said}"
@@ -128,7 +129,7 @@ fn a_dry_run_asks_only_and_a_wrong_key_asks_nothing() {
     assert_eq!(asked.len(), 2);
     assert!(asked.iter().all(|request| request.line.starts_with("GET ")));
     let options = Options::read(&["--certificate-key", "0102zz"]).unwrap();
-    let error = run(&world, &api, &bootstrap, &options, now()).unwrap_err();
+    let error = run(&world, &api, &bootstrap, &options, &now(&world)).unwrap_err();
     let error = format!("{error:#}");
     assert!(
         error.contains("64 hexadecimal digits") && !error.contains("zz"),
