@@ -129,7 +129,8 @@ impl Cmdline {
                     Err(error) => wrong.push(format!("{key}: {error}")),
                 },
                 DEBUG => out.debug = value != "0",
-                WATCHDOG => out.watchdog = seconds(value),
+                // systemd takes both signs for one (`proc_cmdline_key_streq` in its `src/basic/proc-cmdline.c`).
+                key if key.replace('-', "_") == WATCHDOG => out.watchdog = seconds(value),
                 key if Network::owns(key) => {
                     wrong.extend(out.network.take(key, value).err());
                 }
@@ -352,8 +353,10 @@ mod tests {
             ("soon", None),
             ("", None),
         ] {
-            let cmdline = Cmdline::parse(&format!("{WATCHDOG}=\"{value}\"")).unwrap();
-            assert_eq!(cmdline.watchdog, expected, "{value}");
+            for key in [WATCHDOG, "systemd.watchdog-sec"] {
+                let cmdline = Cmdline::parse(&format!("{key}=\"{value}\"")).unwrap();
+                assert_eq!(cmdline.watchdog, expected, "{key} {value}");
+            }
         }
     }
 

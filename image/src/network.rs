@@ -165,7 +165,7 @@ impl Network {
     /// The settings of an interface with these names (at least one): by name, else by an `ip=` without a name, else the
     /// default. An interface below a VLAN or in a bond gets no address of its own unless an `ip=` names it; once an
     /// `ip=` names any interface, the others get no address. The name in the result is the one that the command line
-    /// uses.
+    /// uses, in an `ip=` or else in a route.
     #[must_use]
     pub fn interface(&self, names: &[String]) -> Interface {
         let answers = |wanted: &String| names.contains(wanted);
@@ -187,8 +187,21 @@ impl Network {
             (Some(general), false) => general.clone(),
             (None, false) => Interface::default(),
         };
-        found.name = names.first().cloned();
+        let is_routed = |name: &&String| {
+            let mut routes = self.routes.iter();
+            routes.any(|route| route.interface.as_ref() == Some(*name))
+        };
+        let name = names.iter().find(is_routed).or(names.first());
+        found.name = name.cloned();
         found
+    }
+
+    /// Whether the MTU of an interface with these settings is given. That of a DHCP server does not count then.
+    #[must_use]
+    pub fn has_mtu(&self, one: &Interface) -> bool {
+        let mut bonds = self.bonds.iter();
+        one.mtu.is_some()
+            || bonds.any(|bond| bond.mtu.is_some() && one.name.as_ref() == Some(&bond.name))
     }
 
     /// Whether an interface with one of these names is below a VLAN or in a bond.

@@ -22,7 +22,9 @@ pub(crate) fn within<T: Send + 'static>(
 ) -> Result<T> {
     let (sender, receiver) = mpsc::channel();
     // The receiver may have reached its time limit.
-    std::thread::spawn(move || sender.send(work()).unwrap_or_default());
+    let work = move || sender.send(work()).unwrap_or_default();
+    let started = std::thread::Builder::new().spawn(work);
+    started.with_context(|| format!("starting a thread for {what}"))?;
     wait(world, what, &receiver, limit).with_context(|| format!("waiting for {what}"))?
 }
 

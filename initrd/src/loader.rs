@@ -69,20 +69,10 @@ fn open(world: &World, load: impl FnOnce() -> Result<()>) {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
+    use linux::samples::set_loader_variable as set;
     use linux::world::Clock;
 
     use super::*;
-
-    fn set(world: &World, name: &str, text: &str) {
-        let efivars = world.sys.join("firmware/efi/efivars");
-        fs::create_dir_all(&efivars).unwrap();
-        let mut bytes = vec![6, 0, 0, 0];
-        bytes.extend(text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes));
-        let name = format!("{name}-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f");
-        fs::write(efivars.join(name), bytes).unwrap();
-    }
 
     #[test]
     fn an_entry_is_blessed_where_the_loader_names_it_and_counts_nothing() {

@@ -26,10 +26,17 @@ use nix::sys::reboot::{RebootMode, reboot};
 use self::policy::{Policy, policy};
 use self::screen::{SHOWN_SECONDS, show};
 use crate::context::Early;
+use crate::deadline::within;
 use crate::{loader, vendor};
 
 /// How often a node that stays up repeats its report.
 const REPEATED: Duration = Duration::from_secs(300);
+
+/// How long the ledger holds the report up at most. Its disk may be the one that does not answer.
+const LEDGER: Duration = Duration::from_secs(15);
+
+/// How long the disks of a node that stays up have to write what is in memory.
+const SYNC: Duration = Duration::from_secs(60);
 
 /// Ends a failed boot. Never returns.
 pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
@@ -37,9 +44,7 @@ pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
     let step = &early.timeline.current();
     tracing::error!("{step}: {error:#}");
     let report = with_failed_disks(world, error, report(step, error));
-    let places = [world.in_sysroot(STATE), world.in_run(RUN_STATE)];
-    let ledger = places.iter().find_map(|state| ledger::note(state, &report));
-    let policy = policy(ledger, loader::entry(world));
+    let policy = policy(noted(world, &report, LEDGER), loader::entry(world));
     show(world, &report, policy);
     send::send(early, &report);
     // A boot that comes again may go better.
@@ -57,7 +62,14 @@ pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
         }
         Policy::StayUp => {}
     }
-    sync(world);
+    // The node stays up, and the watchdog is fed, although a disk does not answer.
+    let synced = within(world, "the disks to write everything", SYNC, || {
+        nix::unistd::sync();
+        Ok(())
+    });
+    if let Err(error) = synced {
+        tracing::warn!("{error:#}");
+    }
     loop {
         Waiter::until(world, REPEATED).count_down(|_| ());
         show(world, &report, Policy::StayUp);
@@ -66,10 +78,22 @@ pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
 
 /// Reboots. Returns only if that fails.
 fn restart(world: &World) {
-    sync(world);
+    kernel_call::on_disks(world, "the disks to write everything", nix::unistd::sync);
     world.consoles.release();
     let Err(error) = reboot(RebootMode::RB_AUTOBOOT);
     say(world, &format!("slipway: the reboot failed: {error}"));
+}
+
+/// Writes the failure to the ledger, for which it waits for `limit` at most; returns how many in a row it makes, none if there
+/// is no ledger or its disk does not answer.
+fn noted(world: &World, report: &Report, limit: Duration) -> Option<usize> {
+    let places = [world.in_sysroot(STATE), world.in_run(RUN_STATE)];
+    let report = report.clone();
+    let note = move || Ok(places.iter().find_map(|state| ledger::note(state, &report)));
+    within(world, "the ledger of failed boots", limit, note).unwrap_or_else(|error| {
+        tracing::warn!("{error:#}");
+        None
+    })
 }
 
 /// The report of an error, with the kernel's words about the disks that failed if the error may be theirs: a path in a file
@@ -130,10 +154,6 @@ fn report_to_vendor(early: &Early, report: &Report) {
     }
 }
 
-fn sync(world: &World) {
-    kernel_call::on_disks(world, "the disks to write everything", nix::unistd::sync);
-}
-
 /// A panic of the init is a failed boot like any other: it gets its report and the policy after it.
 pub(crate) fn catch_panics(early: &Early) {
     let early = early.clone();
@@ -147,9 +167,40 @@ pub(crate) fn catch_panics(early: &Early) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+
     use super::*;
-    use anyhow::Context as _;
+    use anyhow::{Context as _, anyhow};
+    use image::paths::{STATE_LEDGER, STATE_MARK};
     use linux::world::Clock;
+    use nix::sys::stat::Mode;
+
+    #[test]
+    fn a_ledger_that_does_not_answer_keeps_no_report_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = World::below(folder.path(), Clock::Real);
+        let report = report("config", &anyhow!("broken"));
+        let long = Duration::from_secs(30);
+        assert_eq!(noted(&world, &report, long), None, "no state yet");
+        let state = world.in_run(RUN_STATE);
+        fs::create_dir_all(&state).unwrap();
+        fs::write(state.join(STATE_MARK), "").unwrap();
+        assert_eq!(noted(&world, &report, long), Some(1));
+        assert_eq!(noted(&world, &report, long), Some(2));
+
+        // A full pipe takes a write as a disk does that does not answer.
+        let ledger = state.join(STATE_LEDGER);
+        fs::remove_file(&ledger).unwrap();
+        nix::unistd::mkfifo(&ledger, Mode::S_IRWXU).unwrap();
+        let mut options = OpenOptions::new();
+        options.read(true).write(true);
+        options.custom_flags(nix::libc::O_NONBLOCK);
+        let mut pipe = options.open(&ledger).unwrap();
+        while let Ok(1..) = pipe.write(&[0; 4096]) {}
+        assert_eq!(noted(&world, &report, Duration::from_millis(200)), None);
+    }
 
     #[test]
     fn a_report_of_an_error_of_a_disk_has_the_kernels_words_about_it() {

@@ -134,7 +134,7 @@ pub fn edges(size: u64, each: u64) -> Vec<(u64, u64)> {
 
 /// A disk for people, before it has answered. The serial number of a virtio disk comes from the disk itself (`serial_show` in
 /// the kernel's `drivers/block/virtio_blk.c`), those of others from the kernel's memory.
-fn shown(world: &World, disk: &str) -> String {
+pub(crate) fn shown(world: &World, disk: &str) -> String {
     let folder = world.sys.join("block").join(disk);
     let known = match folder.join("serial").exists() {
         true => None,

@@ -157,7 +157,7 @@ impl Work {
 
 /// Closes all descriptors but two. Among those that a fork copies is the watchdog, which systemd could not open as long as
 /// another process has it, and the ends of the pipes that belong to this program.
-fn close_all_but(one: c_int, other: c_int) {
+pub(crate) fn close_all_but(one: c_int, other: c_int) {
     const NO_FLAGS: c_long = 0;
     let (low, high) = (one.min(other), one.max(other));
     for (first, last) in [(0, low - 1), (low + 1, high - 1), (high + 1, c_int::MAX)] {
@@ -204,8 +204,14 @@ pub(crate) struct Asked {
 impl Asked {
     /// Ends a process that has answered.
     pub(crate) fn release(&mut self, reader: Reader) {
-        self.ended.push(reader.process);
+        let process = reader.process;
         drop(reader);
+        self.leave(process);
+    }
+
+    /// Leaves a process alone that ends by itself, or does once its disk answers.
+    pub(crate) fn leave(&mut self, process: Pid) {
+        self.ended.push(process);
         self.collect();
     }
 

@@ -110,16 +110,8 @@ pub fn firmware_times(world: &World) -> Vec<Span> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::samples::set_loader_variable as set;
     use crate::world::Clock;
-
-    fn set(world: &World, name: &str, text: &str) {
-        let efivars = world.sys.join("firmware/efi/efivars");
-        fs::create_dir_all(&efivars).unwrap();
-        let mut bytes = vec![6, 0, 0, 0];
-        bytes.extend(text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes));
-        let name = format!("{name}-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f");
-        fs::write(efivars.join(name), bytes).unwrap();
-    }
 
     #[test]
     fn the_stub_names_the_entry_where_the_loader_does_not_count() {

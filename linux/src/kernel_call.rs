@@ -3,6 +3,7 @@
 //! While one runs, a thread beside it prints what is waited for and feeds the watchdog, but only as long as the kernel shows
 //! that it works. A disk that answers no more starves the watchdog, which then resets the machine.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::{Builder, scope};
@@ -98,6 +99,50 @@ impl Signs {
     }
 }
 
+/// Disks that have requests and complete none.
+#[derive(Debug)]
+pub(crate) struct Stalled<'a> {
+    world: &'a World,
+    /// By disk: its completed requests, and since when there is no further one, by the world's clock in microseconds.
+    since: BTreeMap<String, (u64, i64)>,
+}
+
+impl<'a> Stalled<'a> {
+    /// Looks from now on.
+    pub(crate) const fn new(world: &'a World) -> Self {
+        Self {
+            world,
+            since: BTreeMap::new(),
+        }
+    }
+
+    /// The disks that have completed nothing for so long, with requests all the time.
+    pub(crate) fn look(&mut self, least: Duration) -> Vec<String> {
+        const IN_FLIGHT: usize = 8;
+        let now = self.world.micros();
+        let block = self.world.sys.join("block");
+        let mut found = BTreeMap::new();
+        for disk in entries(&block) {
+            let stat = fs::read_to_string(block.join(&disk).join("stat")).unwrap_or_default();
+            let waits = stat.split_whitespace().nth(IN_FLIGHT) != Some("0");
+            if stat.is_empty() || !waits {
+                continue;
+            }
+            let completed = completed(&stat);
+            let before = self
+                .since
+                .get(&disk)
+                .filter(|(count, _)| *count == completed);
+            found.insert(disk, before.copied().unwrap_or((completed, now)));
+        }
+        self.since = found;
+        let stalled = self.since.iter().filter(|(_, (_, since))| {
+            u128::try_from(now - since).is_ok_and(|time| time >= least.as_micros())
+        });
+        stalled.map(|(disk, _)| disk.clone()).collect()
+    }
+}
+
 /// Completed reads, writes, discards and flushes of a disk, by its file `stat` in sysfs
 /// (<https://docs.kernel.org/block/stat.html>).
 fn completed(stat: &str) -> u64 {
@@ -131,6 +176,32 @@ mod tests {
         world.watchdog.want(Duration::from_secs(120));
         world.watchdog.arm(&world.dev, &world.sys).unwrap();
         world
+    }
+
+    #[test]
+    fn a_disk_stalls_while_it_has_requests_and_completes_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = world(folder.path());
+        let stat = world.sys.join("block/vda/stat");
+        let second = Duration::from_secs(1);
+        let mut stalled = Stalled::new(&world);
+        // By line: completed reads, requests in flight, whether it has stalled then.
+        for (reads, in_flight, has) in [
+            (1, 1, false),
+            (1, 1, true),
+            (2, 1, false),
+            (2, 2, true),
+            (2, 0, false),
+            (2, 1, false),
+            (2, 1, true),
+        ] {
+            let text = format!("{reads} 0 8 0 0 0 0 0 {in_flight} 0 0 0 0 0 0 0 0\n");
+            fs::write(&stat, text).unwrap();
+            assert_eq!(!stalled.look(second).is_empty(), has, "{reads} {in_flight}");
+            world.sleep(second);
+        }
+        fs::remove_file(&stat).unwrap();
+        assert!(stalled.look(second).is_empty());
     }
 
     fn fed(world: &World) -> u64 {

@@ -1,10 +1,13 @@
 //! The kernel's log: what the kernel said since it started.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read, Result};
 use std::os::unix::fs::OpenOptionsExt;
 
 use crate::world::World;
+
+/// How many records are read at most: a kernel that complains without end holds no report up.
+const MOST: usize = 200_000;
 
 /// The first line of each record without its prefix, oldest first; none if the log cannot be read. What the init wrote is left
 /// out.
@@ -14,12 +17,28 @@ pub fn lines(world: &World) -> Vec<String> {
         .read(true)
         .custom_flags(nix::libc::O_NONBLOCK)
         .open(world.dev.join("kmsg"));
-    let Ok(mut kmsg) = opened else {
-        return Vec::new();
-    };
+    match opened {
+        Ok(mut kmsg) => first_lines(|record| kmsg.read(record)),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// The first lines of the records that `next` gives, one with each call.
+fn first_lines(mut next: impl FnMut(&mut [u8]) -> Result<usize>) -> Vec<String> {
     let (mut record, mut found) = ([0; 8192], Vec::new());
-    // One read returns one record; at the end of the log it fails with EAGAIN.
-    while let Ok(length @ 1..) = kmsg.read(&mut record) {
+    for _ in 0..MOST {
+        let length = match next(&mut record) {
+            Ok(length @ 1..) => length,
+            // The kernel has overwritten the record that came next, as it does with the oldest ones while a disk fails request
+            // after request. The next call gives the oldest that is left (Documentation/ABI/testing/dev-kmsg).
+            Err(error)
+                if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::Interrupted) =>
+            {
+                continue;
+            }
+            // At the end of the log: EAGAIN.
+            _ => break,
+        };
         let text = String::from_utf8_lossy(&record[..length]);
         // "priority,number,microseconds,flags;message" (Documentation/ABI/testing/dev-kmsg).
         let message = text.split_once(';').map_or("", |(_, message)| message);
@@ -53,6 +72,8 @@ pub fn failed_disks(lines: &[String]) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
     use crate::world::Clock;
 
@@ -69,6 +90,26 @@ mod tests {
         let found = failed_disks(&lines);
         assert_eq!(found, [&lines[1], &lines[4]]);
         assert!(failed_disks(&lines[..1]).is_empty());
+    }
+
+    #[test]
+    fn records_that_the_kernel_has_overwritten_hide_no_others() {
+        let mut answers = VecDeque::from([
+            Err(ErrorKind::BrokenPipe),
+            Ok("3,7,1,-;I/O error, dev vda, sector 8\n"),
+            Err(ErrorKind::BrokenPipe),
+            Err(ErrorKind::Interrupted),
+            Ok("3,9,1,-;I/O error, dev vdb, sector 8\n"),
+            Err(ErrorKind::WouldBlock),
+            Ok("3,10,1,-;after the end\n"),
+        ]);
+        let found = first_lines(|record| {
+            let answer = answers.pop_front().unwrap()?;
+            record[..answer.len()].copy_from_slice(answer.as_bytes());
+            Ok(answer.len())
+        });
+        let expected = ["vda", "vdb"].map(|disk| format!("I/O error, dev {disk}, sector 8"));
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -44,6 +44,7 @@ pub mod uevent;
 
 // Floor: calls that take long
 pub mod kernel_call;
+mod module_process;
 
 // Floor: names of devices, modules, programs
 pub mod disk_identity;

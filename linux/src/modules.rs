@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +17,10 @@ use image::modules::{BOND, Module, ModuleIndex, canonical};
 use nix::errno::Errno;
 use nix::kmod::{ModuleInitFlags, finit_module};
 
-use crate::kernel_call;
+use crate::block;
+use crate::kernel_call::{self, Stalled};
+use crate::log;
+use crate::module_process::Loader;
 use crate::world::World;
 
 /// Threads that load. More do not help: each loader holds the kernel's module mutex for most of its computing.
@@ -24,6 +28,9 @@ const LOADERS: usize = 4;
 /// How long drivers may look for their devices without a sign. Controllers of RAID arrays start their firmware meanwhile:
 /// the kernel waits 180 s for it (`MEGASAS_RESET_WAIT_TIME` in megaraid_sas.h, `startup_timeout` of aacraid).
 const PROBING: Duration = Duration::from_secs(300);
+
+/// How often a driver that takes longer is looked after.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Options that come before those of the command line. A bond that the module makes by itself would have the default mode
 /// under the name that a configuration gives to its own.
@@ -39,6 +46,8 @@ pub struct Modules {
     words: ModuleWords,
     /// Loaded, or tried in vain: (name, error).
     tried: Mutex<BTreeMap<String, Option<String>>>,
+    /// The disks, by the kernel's names, that the kernel was not waited for any more because of.
+    stalled: Mutex<BTreeSet<String>>,
 }
 
 /// Whether drivers of network cards and the network stack are loaded too.
@@ -69,6 +78,7 @@ impl Modules {
             folder,
             index,
             tried: Mutex::default(),
+            stalled: Mutex::default(),
         })
     }
 
@@ -80,6 +90,7 @@ impl Modules {
             index: ModuleIndex::default(),
             words: ModuleWords::default(),
             tried: Mutex::default(),
+            stalled: Mutex::default(),
         }
     }
 
@@ -206,9 +217,10 @@ impl Modules {
         // Those that are being loaded: a line names the driver that hangs.
         let loading = Mutex::new(BTreeSet::new());
         let set = || loading.lock().unwrap_or_else(PoisonError::into_inner);
+        let loaders = Mutex::new(Vec::new());
         let load = |module: &Module| {
             set().insert(module.name.clone());
-            let result = self.insert(module);
+            let result = self.insert(module, &loaders);
             set().remove(&module.name);
             if let Err(error) = &result {
                 tracing::warn!("module {}: {error:#}", module.name);
@@ -228,15 +240,20 @@ impl Modules {
         kernel_call::with_silence(&self.world, &what, PROBING, || {
             plan.run(LOADERS, load);
         });
+        let loaders = loaders.into_inner();
+        for loader in loaders.unwrap_or_else(PoisonError::into_inner) {
+            self.leave(loader);
+        }
     }
 
-    fn insert(&self, module: &Module) -> Result<()> {
+    /// Loads a module by one of the idle `loaders`, or by another one, which is idle then.
+    fn insert(&self, module: &Module, loaders: &Mutex<Vec<Loader>>) -> Result<()> {
         let start = self.world.micros();
         let path = self.folder.join(&module.path);
-        let file = File::open(&path).with_context(|| format!("opening {}", path.display()))?;
+        fs::metadata(&path).with_context(|| format!("opening {}", path.display()))?;
         let options = self.options(&module.name);
         let text = CString::new(options.as_str()).context("reading its options")?;
-        match finit_module(file, &text, ModuleInitFlags::empty()) {
+        match self.load_file(&path, &text, loaders)? {
             Ok(()) | Err(Errno::EEXIST) => {}
             // A driver that finds none of its devices, or hardware that lacks the instructions which it uses.
             Err(Errno::ENODEV) => tracing::debug!("module {}: no device for it", module.name),
@@ -257,6 +274,74 @@ impl Modules {
             self.world.micros() - start
         );
         Ok(())
+    }
+
+    /// What the kernel answers. It is not waited for any more once a disk has stalled: its driver is there by then, and the
+    /// other disks are, or will be.
+    ///
+    /// # Errors
+    /// If the process that loads has ended.
+    fn load_file(
+        &self,
+        path: &Path,
+        options: &CString,
+        loaders: &Mutex<Vec<Loader>>,
+    ) -> Result<Result<(), Errno>> {
+        let idle = || loaders.lock().unwrap_or_else(PoisonError::into_inner);
+        let free = idle().pop();
+        let mut loader = match free.map_or_else(Loader::start, Ok) {
+            Ok(loader) => loader,
+            // Without the process the module is loaded as well, only without an end while a disk hangs.
+            Err(error) => {
+                tracing::warn!("{error:#}");
+                let file = File::open(path)?;
+                return Ok(finit_module(file, options, ModuleInitFlags::empty()));
+            }
+        };
+        let file = CString::new(path.as_os_str().as_bytes()).context("naming its file")?;
+        loader.begin(&file, options)?;
+        let mut stalled = Stalled::new(&self.world);
+        loop {
+            if let Some(answer) = loader.answer(LOOK_EVERY)? {
+                idle().push(loader);
+                return Ok(answer);
+            }
+            let disks = stalled.look(self.world.readers.patience);
+            if !disks.is_empty() {
+                self.go_on_without(disks);
+                self.leave(loader);
+                return Ok(Ok(()));
+            }
+        }
+    }
+
+    /// Names the disks that have stalled, and has the kernel wait for no disk when it loads a module from now on, udev's later
+    /// ones too (`module.async_probe`, <https://docs.kernel.org/admin-guide/kernel-parameters.html>; since Linux 6.3).
+    fn go_on_without(&self, disks: Vec<String>) {
+        let parameter = self.world.sys.join("module/module/parameters/async_probe");
+        if let Err(error) = fs::write(&parameter, "Y") {
+            tracing::warn!("{}: {error}", parameter.display());
+        }
+        let mut known = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+        for disk in disks {
+            if known.insert(disk.clone()) {
+                let shown = block::shown(&self.world, &disk);
+                let seconds = self.world.readers.patience.as_secs();
+                log::announce(
+                    &self.world,
+                    &format!(
+                        "slipway: {shown} has not answered the kernel for {seconds} s: its driver is not waited for"
+                    ),
+                );
+            }
+        }
+    }
+
+    /// Lets a process end by itself, which it does as soon as the kernel lets it.
+    fn leave(&self, loader: Loader) {
+        let process = loader.process();
+        drop(loader);
+        self.world.readers.asked().leave(process);
     }
 
     /// A module's options: the last of a repeated one wins.
@@ -432,6 +517,8 @@ impl<'a> Plan<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::disk_reader::Readers;
+    use crate::samples::{hanging, wake};
     use crate::world::Clock;
 
     fn module(name: &str, dependencies: &[&str], soft: &[&str], alias: &str) -> Module {
@@ -538,6 +625,54 @@ mod tests {
             .to_string();
         assert!(error.contains("virtio_blk: opening"), "{error}");
         assert!(error.contains("nothing: neither"), "{error}");
+    }
+
+    #[test]
+    fn a_driver_is_not_waited_for_while_a_disk_has_stalled() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut world = World::below(folder.path(), Clock::Real);
+        world.readers = Readers::with_patience(Duration::from_secs(1));
+        let world = Arc::new(world);
+        fs::create_dir_all(&world.dev).unwrap();
+        fs::write(world.dev.join("console"), "").unwrap();
+        let stalled = world.sys.join("block/vdb");
+        let parameter = world.sys.join("module/module/parameters/async_probe");
+        for place in [&stalled, parameter.parent().unwrap()] {
+            fs::create_dir_all(place).unwrap();
+        }
+        let requests = |in_flight: u8| {
+            let text = format!("1 0 8 0 0 0 0 0 {in_flight} 0 0\n");
+            fs::write(stalled.join("stat"), text).unwrap();
+        };
+        let modules = world.in_initrd(image::paths::INITRD_MODULES).join("6.12");
+        fs::create_dir_all(modules.join("kernel")).unwrap();
+        let text = serde_json::to_string(&index()).unwrap();
+        fs::write(modules.join(image::paths::INITRD_MODULES_INDEX), text).unwrap();
+        let module = modules.join("kernel/virtio_blk.ko");
+        hanging(&module);
+        let load = || {
+            let modules = Modules::open(Arc::clone(&world), "6.12").unwrap();
+            modules.load(&["virtio_blk"])
+        };
+        requests(1);
+        load().unwrap();
+        let console = fs::read_to_string(world.dev.join("console")).unwrap();
+        let line = "slipway: vdb has not answered the kernel for 1 s: its driver is not waited for";
+        assert_eq!(console.matches(line).count(), 1, "{console}");
+        assert_eq!(fs::read_to_string(&parameter).unwrap(), "Y");
+        assert!(!world.readers.processes().is_empty());
+        // A driver that takes long for another reason is waited for.
+        requests(0);
+        let (said, heard) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| said.send(load().is_err()).unwrap());
+            let waited = heard.recv_timeout(Duration::from_secs(4));
+            let awake = wake(&module);
+            assert!(waited.is_err(), "it was not waited for");
+            // It is no module.
+            assert!(heard.recv().unwrap());
+            drop(awake);
+        });
     }
 
     #[test]

@@ -1,8 +1,9 @@
-//! Superblocks, tables and devices that hang, which tests use in place of real ones, here and in the crates above.
+//! Superblocks, tables, variables of the boot loader and devices that hang, which tests use in place of real ones, here and in the
+//! crates above.
 
 #![allow(clippy::unwrap_used, reason = "test code may panic")]
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::Path;
 
 use image::guid::Guid;
@@ -13,6 +14,7 @@ use nix::unistd::mkfifo;
 use crate::filesystem::Kind;
 use crate::gpt::{Entry, Table};
 use crate::md;
+use crate::world::World;
 
 /// Makes a device node that hangs: whoever opens it waits until [`wake`].
 ///
@@ -30,6 +32,20 @@ pub fn hanging(node: &Path) {
 pub fn wake(node: &Path) -> File {
     // Open for both ends it waits for nobody. A pipe has no places to read at.
     File::options().read(true).write(true).open(node).unwrap()
+}
+
+/// Sets a text variable of the boot loader interface, as efivarfs shows it: four bytes of attributes (`BOOTSERVICE_ACCESS` and
+/// `RUNTIME_ACCESS`, UEFI specification, 8.2), then UTF-16 with a zero at its end (<https://systemd.io/BOOT_LOADER_INTERFACE/>).
+///
+/// # Panics
+/// If the file cannot be written.
+pub fn set_loader_variable(world: &World, name: &str, text: &str) {
+    let efivars = world.sys.join("firmware/efi/efivars");
+    fs::create_dir_all(&efivars).unwrap();
+    let mut bytes = vec![6, 0, 0, 0];
+    bytes.extend(text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes));
+    let name = format!("{name}-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f");
+    fs::write(efivars.join(name), bytes).unwrap();
 }
 
 /// A table with an ESP and a root on a disk of `size` bytes.

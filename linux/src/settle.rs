@@ -3,7 +3,8 @@
 //!
 //! The loading of a driver ends only when the probing that it began in the background has ended (`async_synchronize_full`
 //! in the kernel's `do_init_module`): SCSI scans, SATA ports and NVMe namespaces among it. What has no such end (USB,
-//! fabrics, hot-plugged disks) shows itself by device events.
+//! fabrics, hot-plugged disks) shows itself by device events. While a disk has stalled that end is not waited for; such a
+//! disk has not answered this program either ([`crate::disk_answers`]), and who settles waits for its answer.
 
 use std::fs;
 use std::time::Duration;

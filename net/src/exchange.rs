@@ -43,6 +43,8 @@ pub(crate) struct Exchange {
     client: Client,
     socket: UdpSocket,
     to: SocketAddr,
+    /// Whether the plan has the MTU of the link.
+    has_mtu: bool,
     /// The lease that configures the link.
     pub(crate) granted: Option<Lease>,
 }
@@ -89,8 +91,15 @@ impl Exchange {
             client,
             socket,
             to,
+            has_mtu: false,
             granted: None,
         })
+    }
+
+    /// With whether the plan has the MTU of the link, which a server's does not replace then.
+    pub(crate) fn with_mtu_of_plan(mut self, has_mtu: bool) -> Self {
+        self.has_mtu = has_mtu;
+        self
     }
 
     /// When the next message is due.
@@ -118,7 +127,8 @@ impl Exchange {
     pub(crate) fn receive(&mut self, now: Duration) -> Option<Lease> {
         let mut buffer = [0; 4096];
         while let Ok((len, _)) = self.socket.recv_from(&mut buffer) {
-            if let Some(lease) = self.client.receive(&buffer[..len], now) {
+            if let Some(mut lease) = self.client.receive(&buffer[..len], now) {
+                lease.mtu = lease.mtu.filter(|_| !self.has_mtu);
                 return Some(lease);
             }
         }

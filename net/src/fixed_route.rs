@@ -107,4 +107,14 @@ mod tests {
         assert_eq!(routes(alone, "eth0"), ["10.0.0.0"]);
         assert_eq!(routes(alone, "eth1"), [""; 0]);
     }
+
+    #[test]
+    fn a_route_of_a_card_counts_whatever_the_kernel_calls_it() {
+        let plan = Cmdline::parse("ip=dhcp rd.route=10.0.0.0/8:192.0.2.9:enp1s0");
+        let plan = plan.unwrap().network;
+        for (udevs, count) in [("enp1s0", 1), ("enp2s0", 0)] {
+            let one = plan.interface(&["eth0".to_owned(), udevs.to_owned()]);
+            assert_eq!(fixed_routes(&plan, &one, &[]).len(), count, "{udevs}");
+        }
+    }
 }

@@ -72,12 +72,21 @@ fn files(plan: &Network) -> Vec<(String, String)> {
         let text = format!("[Match]\n{line}\n\n{body}");
         out.push((format!("{PREFIX}-{name}.network"), text));
     }
-    if let Some(one) = plan.interfaces.iter().find(|one| one.name.is_none()) {
-        let body = body(plan, "", one);
+    if let Some(one) = general(plan) {
+        let body = body(plan, "", &one);
         let text = format!("[Match]\nType=ether\nKind=!*\n\n{body}");
         out.push((format!("{LATER_PREFIX}.network"), text));
     }
     out
+}
+
+/// The settings of the links that no word names, if they differ from the image's own.
+fn general(plan: &Network) -> Option<Interface> {
+    let unnamed = plan.interfaces.iter().find(|one| one.name.is_none());
+    let has_routes = plan.routes.iter().any(|route| route.interface.is_none());
+    let differs = plan.interfaces.is_empty() && (has_routes || !plan.resolvers.is_empty());
+    let default = differs.then(Interface::default);
+    unnamed.cloned().or(default)
 }
 
 /// How systemd-networkd finds the link of this name on the running node: the line of a `[Match]` section. From the name alone:
@@ -117,7 +126,7 @@ fn has_kernel_names(plan: &Network) -> bool {
     })
 }
 
-/// Every interface that the plan names.
+/// Every interface that the plan names, in a route too if it gets an address.
 fn interfaces(plan: &Network) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     let named = plan.interfaces.iter().filter_map(|one| one.name.clone());
@@ -129,7 +138,12 @@ fn interfaces(plan: &Network) -> Vec<String> {
         .bonds
         .iter()
         .flat_map(|bond| bond.members.iter().chain([&bond.name]).cloned());
-    for name in named.chain(below).chain(bonds) {
+    let routed = plan
+        .routes
+        .iter()
+        .filter_map(|route| route.interface.clone())
+        .filter(|name| plan.interface(std::slice::from_ref(name)).wants_address());
+    for name in named.chain(below).chain(bonds).chain(routed) {
         if !out.contains(&name) {
             out.push(name);
         }
@@ -227,9 +241,12 @@ const fn method(method: Method) -> &'static str {
     }
 }
 
-/// The identifiers of [`crate::identity`], so that the leases stay the same.
+/// The identifiers of [`crate::identity`], so that the leases stay the same, and the MTU as before the handoff.
 fn dhcp_sections(plan: &Network, name: &str, one: &Interface) -> String {
     let mut text = "\n[DHCPv4]\nClientIdentifier=mac\n".to_owned();
+    if one.method.asks_four() && !plan.has_mtu(one) {
+        text += "UseMTU=yes\n";
+    }
     if one.method.asks_six() || one.method.hears_routers() {
         let iaid = iaid(plan, name);
         text += &format!("\n[DHCPv6]\nDUIDType=link-layer\nIAID={iaid}\n");
@@ -300,6 +317,50 @@ mod tests {
         assert!(file("70-slipway-ens4.network").contains("Bond=bond0\nPrimarySlave=yes"));
         assert!(!file("70-slipway-ens3.network").contains("DHCP"));
         assert!(files.iter().all(|(_, text)| text.ends_with('\n')));
+    }
+
+    #[test]
+    fn name_servers_and_routes_without_an_ip_are_handed_over() {
+        let files = written("nameserver=192.0.2.53 rd.route=198.51.100.0/24:192.0.2.9");
+        assert_eq!(files.len(), 1);
+        assert_eq!(files[0].0, "75-slipway.network");
+        let begin = "[Match]\nType=ether\nKind=!*\n\n[Network]\nDHCP=yes\nIPv6AcceptRA=yes\n\
+            DNS=192.0.2.53\n\n[Route]\nDestination=198.51.100.0/24\nGateway=192.0.2.9\n";
+        assert!(files[0].1.starts_with(begin), "{}", files[0].1);
+
+        let files = written("ip=dhcp rd.route=198.51.100.0/24:192.0.2.9:enp1s0");
+        let [(name, of_one), (later, of_all)] = files.as_slice() else {
+            panic!("{files:?}");
+        };
+        assert_eq!(name, "70-slipway-enp1s0.network");
+        assert!(of_one.contains("DHCP=ipv4\n"), "{of_one}");
+        assert!(of_one.contains("\nGateway=192.0.2.9\n"), "{of_one}");
+        assert_eq!(later, "75-slipway.network");
+        assert!(!of_all.contains("[Route]"), "{of_all}");
+
+        // Before the handoff this one has no address either.
+        let files = written("ip=ens3:dhcp rd.route=198.51.100.0/24:192.0.2.9:ens4");
+        assert_eq!(files.len(), 1);
+        assert_eq!(files[0].0, "70-slipway-ens3.network");
+    }
+
+    #[test]
+    fn a_servers_mtu_is_used_unless_the_plan_has_one() {
+        for (words, used) in [
+            ("ip=eth0:dhcp", true),
+            ("ip=dhcp", true),
+            ("ip=eth0:both", true),
+            ("ip=eth0:dhcp:1400", false),
+            ("ip=eth0:dhcp6", false),
+            ("bond=bond0:ens3,ens4 ip=bond0:dhcp", true),
+            ("bond=bond0:ens3,ens4:mode=1:1450 ip=bond0:dhcp", false),
+        ] {
+            let files = written(words);
+            let is_used =
+                |text: &str| text.contains("\n[DHCPv4]\nClientIdentifier=mac\nUseMTU=yes\n");
+            let found = files.iter().any(|(_, text)| is_used(text));
+            assert_eq!(found, used, "{words}: {files:?}");
+        }
     }
 
     #[test]

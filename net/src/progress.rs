@@ -242,6 +242,7 @@ impl Progress {
                 let wished = held.get(&key).map(|held| &held.lease);
                 match Exchange::new(&one.link, protocol, iaid, wished, now) {
                     Ok(exchange) => {
+                        let exchange = exchange.with_mtu_of_plan(plan.has_mtu(&one.settings));
                         self.exchanges.insert(key, exchange);
                     }
                     Err(error) => tracing::warn!("net: {name}: {error:#}"),

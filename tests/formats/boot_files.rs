@@ -52,7 +52,10 @@ impl Bench {
             listed.lines().eq(ours.iter().copied()),
             "cpio lists {listed}"
         );
-        ensure!(ours.contains(&"init") && ours.contains(&"etc/slipway/base.ign"));
+        // Without the last one an init that has no console does not start.
+        for name in ["init", "etc/slipway/base.ign", "dev/console", "dev/null"] {
+            ensure!(ours.contains(&name), "{name} is missing");
+        }
         self.shell("mkdir x; cd x; cpio --quiet -i --no-absolute-filenames init < ../initrd.cpio")?;
         ensure!(fs::read(self.place.path().join("x/init"))? == INIT);
         Ok(())

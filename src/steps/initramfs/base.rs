@@ -180,6 +180,8 @@ fn archive(kernel: &Kernel, base: &Base<'_>, rules: &Rules) -> Result<(Vec<u8>, 
         archive.directory(folder)?;
     }
     archive.character("/dev/console", 0o600, 5, 1)?;
+    // Without a console that it can open, the kernel starts the init with no descriptor; its runtime opens this in the place of the three.
+    archive.character("/dev/null", 0o666, 1, 3)?;
     let mut wanted = add_modules(&mut archive, kernel, &catalogue, &index)?;
     let builtin = catalogue.builtin_firmware();
     let builtin = builtin.filter(|name| modinfo::is_firmware_name(name));

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 
 use dhcproto::Encodable;
 use fetch::{Links, Patience, Want};
+use nix::sys::socket::getsockopt;
 
 use super::*;
 
@@ -25,6 +26,8 @@ struct Far {
     octet: u8,
     /// Seconds of a lease.
     time: u32,
+    /// Bytes of the MTU that a lease has.
+    mtu: Option<u16>,
     /// Whether the source is here.
     source: bool,
     stop: AtomicBool,
@@ -151,12 +154,13 @@ impl Far {
         if kind == MessageType::Ack {
             self.leases.fetch_add(1, Ordering::Relaxed);
         }
-        let more = vec![
+        let mut more = vec![
             DhcpOption::ServerIdentifier(own),
             DhcpOption::Router(vec![own]),
             DhcpOption::DomainNameServer(vec![Ipv4Addr::new(203, 0, 113, self.octet)]),
             DhcpOption::AddressLeaseTime(self.time),
         ];
+        more.extend(self.mtu.map(DhcpOption::InterfaceMtu));
         let answer = crate::dhcp4::tests::answer(request, kind, more);
         let mut answer = Message::decode(&mut Decoder::new(&answer)).unwrap();
         answer.set_yiaddr(Ipv4Addr::new(10, 9, self.octet, 77));
@@ -387,6 +391,31 @@ fn a_leased_link_has_the_routes_of_the_plan() {
                 has("eth1\t0000070A\t0409090A") && has("eth0\t0000060A\t0408090A")
             });
             assert!(!has("eth0\t0000070A"), "{}", routes());
+            network.flush().unwrap();
+            lines.end();
+        },
+    );
+}
+
+#[test]
+fn a_servers_mtu_counts_unless_the_plan_has_one() {
+    alone(
+        "a_servers_mtu_counts_unless_the_plan_has_one",
+        |netlink, network| {
+            let far = [8, 9].map(|octet| Far {
+                mtu: Some(1300),
+                ..Far::new(octet, true)
+            });
+            let lines = Lines::lay(netlink, far.into());
+            network.set_cmdline(&words("ip=eth0:dhcp ip=eth1:dhcp:1400"));
+            up(&network);
+            assert_eq!(ready(&network).len(), 2);
+            let mtus = [8, 9].map(|octet| {
+                let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+                socket.connect((Ipv4Addr::new(10, 9, octet, 1), 9)).unwrap();
+                getsockopt(&socket, sockopt::IpMtu).unwrap()
+            });
+            assert_eq!(mtus, [1300, 1400]);
             network.flush().unwrap();
             lines.end();
         },
