@@ -3,8 +3,14 @@
 use serde_json::{Map, Value, json};
 
 use crate::address;
+use crate::duration::Duration;
 use crate::types::{Cluster, Init};
 use crate::yaml::{Content, Node};
+
+/// How long the kubelet holds up a shutdown: for all pods, of that for critical ones, and in place of both by the pods' priorities.
+const SHUTDOWN: &str = "shutdownGracePeriod";
+const CRITICAL: &str = "shutdownGracePeriodCriticalPods";
+const BY_PRIORITY: &str = "shutdownGracePeriodByPodPriority";
 
 /// The configuration of a component of nodes.
 #[derive(Clone, Debug)]
@@ -67,6 +73,25 @@ pub(crate) fn kubelet(
         "kubelet.config.k8s.io/v1beta1",
         "KubeletConfiguration",
     )
+}
+
+/// Whether a value that this system has for a field of the kubelet's configuration goes with the other fields, which `given` says. With one
+/// of the two periods beside periods by priority, and with one for critical pods that is longer than the whole, a kubelet ends at its start
+/// (`ValidateKubeletConfiguration` of `pkg/kubelet/apis/config/validation`).
+pub(crate) fn goes_with(name: &str, value: &Value, given: impl Fn(&str) -> Option<Value>) -> bool {
+    if ![SHUTDOWN, CRITICAL].contains(&name) {
+        return true;
+    }
+    let is_list = |value: &Value| value.as_array().is_some_and(|all| !all.is_empty());
+    if given(BY_PRIORITY).is_some_and(|value| is_list(&value)) {
+        return false;
+    }
+    let period = |value: &Value| Duration::parse(value.as_str()?);
+    let whole = given(SHUTDOWN).and_then(|value| period(&value));
+    match (name, whole, period(value)) {
+        (CRITICAL, Some(whole), Some(critical)) => critical <= whole,
+        _ => true,
+    }
 }
 
 /// Completes kube-proxy's configuration.

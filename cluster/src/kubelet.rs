@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::arguments::{arg, merged};
+use crate::components::goes_with;
 use crate::config::Config;
 use crate::flags::{self, GATE};
 use crate::host::Host;
@@ -94,7 +95,9 @@ pub fn joined(config: &Config, join: &Join, text: &str) -> Result<File, Report> 
     for (name, needed) in &join.system {
         // kubeadm writes durations that nobody has set as zero.
         let open = |value: &Value| value.is_null() || value == "" || value == "0s";
-        if fields.get(name).is_none_or(open) {
+        // What this node's object has counts more than what the cluster has.
+        let given = |name: &str| join.kubelet.get(name).or_else(|| fields.get(name)).cloned();
+        if fields.get(name).is_none_or(open) && goes_with(name, needed, given) {
             fields.insert(name.clone(), needed.clone());
         }
     }

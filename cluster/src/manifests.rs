@@ -22,7 +22,7 @@ use crate::report::{Mistake, Position, Report};
 use crate::wording::nearest;
 use objects::Placed;
 pub use range::Range;
-pub use readiness::unready;
+pub use readiness::{unready, vanishes};
 pub use settings::Settings;
 
 /// The file of an addon's settings in its folder.

@@ -7,6 +7,8 @@ pub mod balancer;
 mod cloud;
 mod dns;
 pub(crate) mod documented;
+mod from_image;
+mod image;
 mod join;
 pub mod json_schema;
 mod known;
@@ -24,13 +26,15 @@ use crate::address::{self, IpVersion, Subnet};
 use crate::config::{self, Arg, Config, Reported};
 use crate::discovery::{Pin, Token};
 use crate::host::Host;
-use crate::release::{EtcdFlags, Kubeadm, RELEASES, Version};
+use crate::release::{EtcdFlags, Kubeadm, RELEASES};
 use crate::report::{Mistake, Report};
 use crate::shared_keys::CertificateKey;
 use crate::source;
 use crate::types::argument;
 use crate::yaml::{Content, Node};
 use balancer::{Balancer, Server};
+use from_image::FLANNEL;
+pub use image::Image;
 pub use kubelet_image::{KubeletImage, own_skew, skew};
 use translate::{Translation, translate};
 use words::{CNI, Document, Shape, WORDS};
@@ -45,34 +49,10 @@ pub const OF_CONTROL_PLANES: [&str; 6] = [
     "etcd",
 ];
 
-/// What the node's image brings, where the object says nothing.
-#[derive(Clone, Debug, Default)]
-pub struct Image {
-    /// The version of Kubernetes, as `v1.36.3`.
-    pub version: String,
-    /// Whether the node's kubelet is of this version: on a workstation nobody knows on which image an object will be.
-    pub has_kubelet: bool,
-    /// Names of components to the full references of their images.
-    pub images: BTreeMap<String, String>,
-    /// Names of those of them that run on all nodes to a name that leads to each node's own one, whichever version that is.
-    pub baked: BTreeMap<String, String>,
-    /// Whether these are all of them: an object is also read where nobody knows on which image it will be.
-    pub known: bool,
-    /// Fields of the kubelet's configuration that this system needs.
-    pub kubelet: Map<String, Value>,
-    /// A folder for FlexVolume plugins that can be written.
-    pub flexvolume: String,
-}
-
 /// The kubelet's argument with the addresses of its node.
 const NODE_IP: &str = "node-ip";
 /// The field of the node's name.
 const NODE_NAME: &str = "node.name";
-
-/// The name of kube-proxy's image.
-const PROXY: &str = "kube-proxy";
-/// The name of flannel's image.
-const FLANNEL: &str = "flannel";
 
 /// The network of pods that the node sets up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +164,7 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
     // (ControlPlaneKubeletLocalMode), unless the object says otherwise.
     let balancer = balancer::read(&root, role == Role::Worker, &mut report);
     let kubeadm = followed(&mut translation, &root, image, &mut report);
-    flannel(&translation, &root, image, &mut report);
+    from_image::flannel(&translation, &root, image, &mut report);
     let metrics_server =
         metrics_server::image(translation.metrics_server, &root, image, &mut report);
     let words = (
@@ -192,7 +172,7 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
         translation.cloud_config.as_deref(),
     );
     let cloud_controller = cloud::controller(words, &root, image, role, &mut report);
-    let mut notes = complete(&mut translation, &kubeadm, image);
+    let mut notes = from_image::complete(&mut translation, &kubeadm, image);
     let read = config::complete(
         &translation.documents,
         &kubeadm,
@@ -237,7 +217,7 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
     Ok(Object {
         config,
         cni: translation.cni,
-        flannel_image: own_image(FLANNEL, image).unwrap_or_default(),
+        flannel_image: image.own_reference(FLANNEL).unwrap_or_default(),
         metrics_server,
         cloud_controller,
         labels: translation.labels,
@@ -260,7 +240,7 @@ fn followed(
     image: &Image,
     report: &mut Report,
 ) -> Kubeadm {
-    let known = kubeadm(translation, root, image, report);
+    let known = from_image::kubeadm(translation, root, image, report);
     let etcd = known::etcd(root, image, known.as_ref());
     let minors = match &known {
         Some(kubeadm) => vec![kubeadm.version.minor()],
@@ -336,140 +316,15 @@ fn is_dual_stack(config: &Config) -> bool {
     has(true) && has(false)
 }
 
-/// The version of Kubernetes, whose kubeadm is followed. An image brings one version only.
-fn kubeadm(
-    translation: &Translation,
-    root: &Node,
-    image: &Image,
-    report: &mut Report,
-) -> Option<Kubeadm> {
-    let at = root.get("version").map_or(root.at, |node| node.at);
-    let text = translation.version.as_deref().unwrap_or(&image.version);
-    if text.is_empty() {
-        report.refuse_at(
-            "version",
-            at,
-            "expected a version of Kubernetes: the image brings none",
-        );
-        return None;
-    }
-    let Some(kubeadm) = Kubeadm::parse(text) else {
-        let message =
-            format!("{text:?} is not a known version of Kubernetes; expected 1.34.x to 1.36.x");
-        report.refuse_at("version", at, message);
-        return None;
-    };
-    let own = Kubeadm::parse(&image.version);
-    if let Some(own) = own.filter(|own| own.version != kubeadm.version && translation.uses_image) {
-        let message = format!(
-            "{} is not in the image, which brings {}; expected that, or image-repository",
-            kubeadm.version, own.version
-        );
-        report.refuse_at("version", at, message);
-    } else if let Err(message) = own_fits(translation, &kubeadm.version, image) {
-        report.refuse_at("version", at, message);
-    }
-    Some(kubeadm)
-}
-
-/// Whether the image's own kubelet works with the API servers of an object's cluster. A pinned kubelet is held against them once its
-/// image says its version.
-///
-/// # Errors
-/// The reason why not, and what works.
-fn own_fits(translation: &Translation, api_server: &Version, image: &Image) -> Result<(), String> {
-    let own = Version::parse(&image.version);
-    let own = own.filter(|_| image.has_kubelet && translation.kubelet_image.is_none());
-    match own {
-        Some(own) => own_skew(&own, api_server),
-        None => Ok(()),
-    }
-}
-
-/// flannel runs by an image that the node's image brings.
-fn flannel(translation: &Translation, root: &Node, image: &Image, report: &mut Report) {
-    let brings = !image.known || image.images.contains_key(FLANNEL);
-    if translation.cni == Cni::Flannel && !brings {
-        let at = root.get("cni").map_or(root.at, |node| node.at);
-        let message = "the image brings no flannel; expected \"flannel\" among `images` of its recipe's [containers]";
-        report.refuse_at("cni", at, message);
-    }
-}
-
-/// Sets what the object leaves open by what the image has; returns what is left out.
-fn complete(translation: &mut Translation, kubeadm: &Kubeadm, image: &Image) -> Vec<String> {
-    let version = kubeadm.version.to_string();
-    translation.set(Document::Cluster, "kubernetesVersion", version.into());
-    let mut notes = Vec::new();
-    if translation.uses_image {
-        from_image(translation, image);
-        for (name, field) in [(PROXY, "proxy"), ("coredns", "dns")] {
-            if !image.images.contains_key(name) {
-                let disabled = format!("{field}.disabled");
-                translation.replace(Document::Cluster, &disabled, true.into());
-                notes.push(format!("{name} is left out: the image does not bring it"));
-            }
-        }
-        // The image's kube-proxy has nft and iptables beside it. By nftables a change costs the same however many services there are.
-        translation.set(Document::Proxy, "mode", "nftables".into());
-    }
-    for (name, value) in &image.kubelet {
-        translation.set(Document::Kubelet, name, value.clone());
-    }
-    if kubeadm.release.flexvolume && !image.flexvolume.is_empty() {
-        translation.argument(
-            "controllerManager",
-            "flex-volume-plugin-dir",
-            &image.flexvolume,
-        );
-    }
-    notes
-}
-
 /// Sets what no document of kubeadm has: what is of this node, its image and its cloud.
 fn of_this_node(config: &mut Config, translation: &Translation, image: &Image, host: &Host) {
     // The image's etcd may be older than the one that this kubeadm knows.
     config.etcd_flags = EtcdFlags::ByTag;
-    config.proxy_image = proxy_image(translation, image);
+    config.proxy_image = from_image::proxy_image(translation, image);
     let provider = translation.cloud_provider.as_ref();
     config.provider_id = provider.and(host.provider_id.clone());
     let dns = translation.dns.iter();
     config.dns_addresses = dns.map(|placed| placed.address).collect();
-}
-
-/// The image of kube-proxy that each node has, if the object takes the images that its nodes bring.
-fn proxy_image(translation: &Translation, image: &Image) -> Option<String> {
-    let is_own = translation.uses_image && image.images.contains_key(PROXY);
-    is_own.then(|| own_image(PROXY, image)).flatten()
-}
-
-/// The image of a component by the name that leads to each node's own one, if it has such a name.
-fn own_image(name: &str, image: &Image) -> Option<String> {
-    let baked = image.baked.get(name);
-    baked.or_else(|| image.images.get(name)).cloned()
-}
-
-/// The repository and the tags of the images that the image brings.
-fn from_image(translation: &mut Translation, image: &Image) {
-    let parts = |name: &str| {
-        let (rest, tag) = image.images.get(name)?.rsplit_once(':')?;
-        let repository = rest.rsplit_once('/')?.0;
-        Some((repository.to_owned(), tag.to_owned()))
-    };
-    if let Some((repository, _)) = parts("kube-apiserver") {
-        translation.set(Document::Cluster, "imageRepository", repository.into());
-    }
-    for (name, field) in [("etcd", "etcd.local"), ("coredns", "dns")] {
-        if let Some((repository, tag)) = parts(name) {
-            let path = |word: &str| format!("{field}.{word}");
-            translation.set(
-                Document::Cluster,
-                &path("imageRepository"),
-                repository.into(),
-            );
-            translation.set(Document::Cluster, &path("imageTag"), tag.into());
-        }
-    }
 }
 
 /// Names the mistakes by the fields of the object.

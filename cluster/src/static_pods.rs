@@ -6,7 +6,7 @@ mod etcd;
 mod scheduler;
 
 pub use api_server::{ADDRESS, ends_soon};
-pub use etcd::metrics_server;
+pub use etcd::{metrics_server, names_peer_urls};
 
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Error, Result};
 use cluster::manifests::record::{Applier, Record, Reference, is_of};
-use cluster::manifests::{Addon, Addons, HASH, LEFT, identity, unready};
+use cluster::manifests::{Addon, Addons, HASH, LEFT, identity, unready, vanishes};
 use cluster::release::Version;
 use image::paths::RUN_ADDONS;
 use linux::world::World;
@@ -187,7 +187,11 @@ impl Run<'_> {
             let Some(reference) = self.server.known(object)? else {
                 return Ok(false);
             };
-            let found = self.server.get(&reference.path)?.unwrap_or_default();
+            let found = match self.server.get(&reference.path)? {
+                // It has run: applied again it would run again, at each boot and as often as another addon is waited for.
+                None if vanishes(object) => continue,
+                found => found.unwrap_or_default(),
+            };
             if !is_of(&found, &addon.name) || found["metadata"]["labels"][HASH] != addon.hash {
                 return Ok(false);
             }
@@ -325,6 +329,7 @@ fn reason(server: &Server<'_>, objects: &[(Reference, &Value)]) -> Result<Option
     for (reference, object) in objects {
         let reason = match server.get_once(&reference.path)? {
             Some(found) => unready(&found),
+            None if vanishes(object) => None,
             None => Some("it is gone".to_owned()),
         };
         if let Some(reason) = reason {

@@ -64,7 +64,7 @@ impl Moment for Now<'_> {
 /// What another node applied (`takes_over`) is not deleted: its object may have had more than this node's.
 ///
 /// # Errors
-/// An object that the API server refuses for good, or for longer than two minutes.
+/// The first object that the API server refuses for good, once all others are applied; one that it refuses for longer than two minutes.
 pub(crate) fn run(
     world: &World,
     api: &Api,
@@ -73,22 +73,28 @@ pub(crate) fn run(
     takes_over: bool,
 ) -> Result<usize> {
     let mut sent = 0;
+    let mut refused = None;
     let mut paths = BTreeSet::new();
     let by = Reading::now(world);
-    for value in objects_at(world, bootstrap, by.wall)? {
-        if let Some(id) = token(&value) {
-            if !takes_over {
-                sent += usize::from(make_token(world, api, journal, &by, &id, &value)?);
+    let metrics_server = metrics_server::objects(world, &bootstrap.object)?;
+    for value in objects_at(world, bootstrap, by.wall, metrics_server)? {
+        let made = match token(&value) {
+            Some(_) if takes_over => Ok(false),
+            Some(id) => make_token(world, api, journal, &by, &id, &value),
+            None => {
+                let path = path(&value);
+                paths.insert(path.clone());
+                send_changed(world, api, journal, path, &value)
             }
-            continue;
-        }
-        let path = path(&value);
-        paths.insert(path.clone());
-        let hash = sha256(value.to_string().as_bytes());
-        if journal.applied.get(&path) != Some(&hash) {
-            send(world, api, &path, &value)?;
-            sent += 1;
-            journal.applied.insert(path, hash);
+        };
+        match made {
+            Ok(is_sent) => sent += usize::from(is_sent),
+            Err(error) if is_temporary(&error) => return Err(error),
+            // It stays refused until somebody looks at it, and what else is to be made does not wait for that.
+            Err(error) => {
+                tracing::warn!("an object of the cluster is refused: {error:#}");
+                refused = refused.or(Some(error));
+            }
         }
     }
     let gone: Vec<String> = journal
@@ -110,7 +116,27 @@ pub(crate) fn run(
     if sent + gone.len() > 0 || takes_over {
         journal.write(world)?;
     }
-    Ok(sent + gone.len())
+    match refused {
+        Some(error) => Err(error),
+        None => Ok(sent + gone.len()),
+    }
+}
+
+/// Sends an object unless it is the one that was applied last. Returns whether it was sent.
+fn send_changed(
+    world: &World,
+    api: &Api,
+    journal: &mut Journal,
+    path: String,
+    value: &Value,
+) -> Result<bool> {
+    let hash = sha256(value.to_string().as_bytes());
+    if journal.applied.get(&path) == Some(&hash) {
+        return Ok(false);
+    }
+    send(world, api, &path, value)?;
+    journal.applied.insert(path, hash);
+    Ok(true)
 }
 
 /// Makes the bootstrap tokens that were not made before, and nothing else. Returns how many were sent.
@@ -125,7 +151,7 @@ pub(crate) fn tokens(
 ) -> Result<usize> {
     let mut sent = 0;
     let by = Reading::now(world);
-    for value in objects_at(world, bootstrap, by.wall)? {
+    for value in objects_at(world, bootstrap, by.wall, Vec::new())? {
         if let Some(id) = token(&value) {
             sent += usize::from(make_token(world, api, journal, &by, &id, &value)?);
         }
@@ -189,12 +215,19 @@ fn delete(world: &World, api: &Api, path: &str) -> Result<()> {
     })
 }
 
-/// The objects: first what makes `admin.conf` work.
+/// The objects, for who has to know which they are: first what makes `admin.conf` work. Those of metrics-server have no certificate, which
+/// is made where they are applied; the addons' unit may not write it.
 pub(crate) fn objects(world: &World, bootstrap: &Bootstrap) -> Result<Vec<Value>> {
-    objects_at(world, bootstrap, SystemTime::now())
+    let metrics_server = metrics_server::known(&bootstrap.object);
+    objects_at(world, bootstrap, SystemTime::now(), metrics_server)
 }
 
-fn objects_at(world: &World, bootstrap: &Bootstrap, time: SystemTime) -> Result<Vec<Value>> {
+fn objects_at(
+    world: &World,
+    bootstrap: &Bootstrap,
+    time: SystemTime,
+    metrics_server: Vec<cluster::objects::Object>,
+) -> Result<Vec<Value>> {
     let Bootstrap { object, host } = bootstrap;
     let file = world.in_initrd(&authority(object));
     let authority =
@@ -210,7 +243,6 @@ fn objects_at(world: &World, bootstrap: &Bootstrap, time: SystemTime) -> Result<
         .then(|| flannel::objects(&object.config, &object.flannel_image));
     let cloud = object.cloud_controller.as_ref();
     let cloud = cloud.map(|controller| cloud_controller::objects(&object.config, controller));
-    let metrics_server = metrics_server::objects(world, object)?;
     let all = std::iter::once(administrators())
         .chain(rendered)
         .chain(api_servers_readers())
@@ -311,6 +343,7 @@ pub(crate) fn marks(object: &Object, node: &Value) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
+    use cluster::manifests::identity;
     use serde_json::json;
 
     use super::*;
@@ -556,6 +589,61 @@ mod tests {
             "{error}"
         );
         assert!(journal.applied.is_empty());
+    }
+
+    /// As the Service of names, whose address does not change.
+    #[test]
+    fn what_is_refused_for_good_keeps_nothing_else_from_being_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let (world, bootstrap, mut journal) = begun(folder.path());
+        let refused = "/configmaps/kubelet-config?";
+        let (url, requests) = server(move |request| match request.line.contains(refused) {
+            true => (422, "{\"message\": \"field is immutable\"}".to_owned()),
+            false => (200, "{}".to_owned()),
+        });
+        let api = Api::plain(&url).unwrap();
+        let mut sent = || {
+            let error = run(&world, &api, &bootstrap, &mut journal, false).unwrap_err();
+            let error = format!("{error:#}");
+            assert!(error.ends_with("field is immutable"), "{error}");
+            let asked = requests.try_iter().map(|request| request.line);
+            let sent: Vec<String> = asked.filter(|line| line.starts_with("PATCH ")).collect();
+            sent
+        };
+        let first = sent();
+        // The next attempt sends this one alone.
+        let again = sent();
+        assert!(again.len() == 1 && again[0].contains(refused), "{again:#?}");
+        assert!(journal.tokens.contains("abcdef"));
+        // The others, this one and the token.
+        assert_eq!(first.len(), journal.applied.len() + 2);
+        assert_eq!(Journal::read(&world).unwrap().unwrap(), journal);
+    }
+
+    /// The unit of the addons may not write beside `/run`, and asks which objects are the cluster's own.
+    #[test]
+    fn who_asks_which_objects_there_are_makes_no_certificate_for_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path(), OBJECT);
+        let file = world.in_run(image::paths::RUN_MANIFEST);
+        let mut manifest: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        let image = "slipway.local/metrics-server:v0.9.0";
+        manifest["kubernetes"]["images"]["metrics-server"] = image.into();
+        fs::write(&file, manifest.to_string()).unwrap();
+        let text = format!("{OBJECT}[addons]\nmetrics-server = true\n");
+        fs::write(world.in_initrd(image::paths::CLUSTER), text).unwrap();
+        let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
+        control_plane::prepare(&world, &bootstrap, |_| Ok(())).unwrap();
+        let known = objects(&world, &bootstrap).unwrap();
+        let certificate = world.in_initrd("/var/lib/slipway/metrics-server.pem");
+        assert!(!certificate.exists());
+        // They are those that are applied.
+        let made = metrics_server::objects(&world, &bootstrap.object).unwrap();
+        assert!(certificate.exists() && !made.is_empty());
+        for object in made {
+            let own = identity(&object.value);
+            assert!(known.iter().any(|known| identity(known) == own), "{own:?}");
+        }
     }
 
     #[test]

@@ -17,8 +17,10 @@ use crate::object::{self, Bootstrap};
 use crate::own_node::{self, node};
 use crate::steps::step;
 use crate::waiting::{self, Limits, wait};
-use crate::{apply, control_plane, etcd_place, key_upload, objects_owner, token_ends, worker};
-use api::Api;
+use crate::{
+    apply, control_plane, etcd_member, etcd_place, key_upload, objects_owner, token_ends, worker,
+};
+use api::{Api, is_temporary};
 
 /// How long one run waits for the API server, and for the node. systemd starts the unit anew afterwards, without limit.
 const LIMITS: Limits = Limits {
@@ -64,10 +66,10 @@ fn succeeded(world: &World) -> Result<()> {
 
 fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
     let object = &bootstrap.object;
-    let name = object.config.init.node_registration.name.clone();
     let journal = Journal::read(world)?;
     // What keeps the keys from being written is said here too: this unit is the one that people look at.
     control_plane::refuse_another(world, object, journal.as_ref())?;
+    control_plane::refuse_another_version(world, object)?;
     let mut journal = journal
         .filter(|journal| journal.authority.is_some())
         .context("the keys of this control plane are not written yet: kubelet-prepare does it")?;
@@ -97,47 +99,84 @@ fn bring_up(world: &World, bootstrap: &Bootstrap) -> Result<()> {
             })
         })
     })?;
-    let path = own_node::path(&name);
-    own_node::registered(world, LIMITS, &api, &name)?;
+    behind_server(world, &api, bootstrap, &mut journal)
+}
+
+/// The bring-up once the API server of this node answers.
+fn behind_server(
+    world: &World,
+    api: &Api,
+    bootstrap: &Bootstrap,
+    journal: &mut Journal,
+) -> Result<()> {
+    let object = &bootstrap.object;
+    let name = &object.config.init.node_registration.name;
+    own_node::registered(world, LIMITS, api, name)?;
     if object.further.is_none()
         && object.cni.has_subnets()
-        && let Err(error) = own_node::give_first_subnets(&api, object)
+        && let Err(error) = own_node::give_first_subnets(api, object)
     {
         tracing::info!("the controller manager gives this node its subnets: {error:#}");
     }
     if object.further.is_none() && object.cni == Cni::Bridge {
         // The kubelet has the API server to itself for this moment: on two processors a hundred requests beside its own would
         // cost it half a second. It needs none of the objects.
-        own_node::soon(world, FIRST, &api, &path);
+        own_node::soon(world, FIRST, api, &own_node::path(name));
     }
-    let changed = step(world, "objects", || {
-        objects_owner::run(world, LIMITS, &api, bootstrap, &mut journal)
-    })?;
-    if let Some(changed) = changed {
-        tracing::info!("{changed} objects of the cluster were applied or deleted");
-    }
-    if object.further.is_none() && !object.config.init.certificate_key.is_empty() {
-        step(world, "shared-keys", || {
-            key_upload::once(world, &api, bootstrap, &mut journal, LIMITS)
-        })?;
+    let made = objects(world, api, bootstrap, journal);
+    if let Err(error) = &made {
+        tracing::warn!("not all objects of the cluster are made: {error:#}");
     }
     // What an earlier boot made by a clock that was not set; the unit that does it when the clock is set may have come too early.
-    if let Err(error) = token_ends::follow_clock(world, &api, bootstrap) {
+    if let Err(error) = token_ends::follow_clock(world, api, bootstrap) {
         tracing::warn!("the ends of bootstrap tokens stay as they are for now: {error:#}");
     }
-    mark_once(world, LIMITS, &api, bootstrap, &mut journal)?;
+    mark_once(world, LIMITS, api, bootstrap, journal)?;
     step(world, "api-roles", || {
         let what = "the API server to have made its roles";
         wait(world, LIMITS, what, || api.healthy("/livez"))
     })?;
+    if let Err(error) = etcd_member::follow_address(world, &object.config) {
+        tracing::warn!(
+            "whether etcd's other members know this node's address is not known: {error:#}"
+        );
+    }
     if !control_plane::serves(world)
         && let Err(error) =
-            object::name(world).and_then(|host| own_node::give_leases_back(&api, &host))
+            object::name(world).and_then(|host| own_node::give_leases_back(api, &host))
     {
         tracing::info!("the leases from before the restart end by themselves: {error:#}");
     }
-    control_plane::served(world, bootstrap, &journal)?;
-    own_node::up(world, LIMITS, &api, object)
+    control_plane::served(world, bootstrap, journal)?;
+    // The controller manager and the scheduler run first: an object may wait for the pods of a webhook, which nobody else brings back.
+    // What is refused for good waits for a person, and the node does not.
+    match made {
+        Err(error) if is_temporary(&error) => Err(error),
+        made => own_node::up(world, LIMITS, api, object).and(made),
+    }
+}
+
+/// Makes what this node has to make in the cluster.
+///
+/// # Errors
+/// What the API server refuses for good, once all else is made, or for longer than the limits.
+fn objects(world: &World, api: &Api, bootstrap: &Bootstrap, journal: &mut Journal) -> Result<()> {
+    let object = &bootstrap.object;
+    let made = step(world, "objects", || {
+        objects_owner::run(world, LIMITS, api, bootstrap, journal)
+    });
+    if let Ok(Some(changed)) = &made {
+        tracing::info!("{changed} objects of the cluster were applied or deleted");
+    }
+    if made.as_ref().is_err_and(is_temporary) {
+        return made.map(drop);
+    }
+    if object.further.is_none() && !object.config.init.certificate_key.is_empty() {
+        step(world, "shared-keys", || {
+            key_upload::once(world, api, bootstrap, journal, LIMITS)
+        })?;
+    }
+    made.map(drop)
 }
 
 /// Gives the node the labels and taints of a control plane, once: an administrator may change them. A Node that was deleted and registered
@@ -175,16 +214,19 @@ fn mark_once(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicI64;
     use std::sync::{Arc, Mutex};
 
     use cluster::kubeconfigs;
     use image::kubelet::KUBECONFIG;
     use image::paths::{ETCD, ETCD_IDENTITY, KUBEADM_CONFIG};
+    use image::timeline::READY;
+    use linux::world::Clock;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::join;
     use crate::samples::{Answer, ControlPlane, machine, put, serve_by_tls, server, worker};
+    use crate::{join, steps};
 
     /// The unit that people look at names the reason for which the keys are not there.
     #[test]
@@ -258,6 +300,44 @@ mod tests {
             error.contains("/etc/kubeadm.yml: expected one of them"),
             "{error}"
         );
+    }
+
+    /// A webhook that holds up an object may have no pods before the controller manager runs, and an object may never be taken.
+    #[test]
+    fn an_object_that_is_not_taken_keeps_no_controller_manager_from_running() {
+        // Its member of etcd is not asked where it is.
+        const OBJECT: &str = "[node]\naddress = \"10.0.0.7\"\n[etcd]\nargs = { initial-advertise-peer-urls = \"https://10.0.0.7:2380\" }\n";
+        for (status, is_ready) in [(422, true), (500, false)] {
+            let folder = tempfile::tempdir().unwrap();
+            machine(folder.path(), OBJECT);
+            // Its clock is the test's: waits cost no time.
+            let world = World::below(folder.path(), Clock::Fake(AtomicI64::new(0)));
+            let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
+            control_plane::prepare(&world, &bootstrap, |_| Ok(())).unwrap();
+            let mut journal = Journal::read(&world).unwrap().unwrap();
+            let node = json!({
+                "metadata": {"uid": "1"},
+                "spec": {"podCIDRs": ["10.244.0.0/24"]},
+                "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+            });
+            let (url, _requests) = server(move |request| match request.line.as_str() {
+                "GET /api/v1/nodes/node1" => (200, node.to_string()),
+                line if line.ends_with("/configmaps/slipway-objects") => (404, "{}".to_owned()),
+                line if line.contains("/configmaps/kubelet-config?") => (status, "{}".to_owned()),
+                _ => (200, "{}".to_owned()),
+            });
+            let api = Api::plain(&url).unwrap();
+            let error = behind_server(&world, &api, &bootstrap, &mut journal).unwrap_err();
+            let error = format!("{error:#}");
+            assert!(error.contains("/configmaps/kubelet-config"), "{error}");
+            for name in ["kube-controller-manager", "kube-scheduler"] {
+                let manifest = format!("/etc/kubernetes/manifests/{name}.yaml");
+                assert!(world.in_initrd(&manifest).exists(), "{status}: {name}");
+            }
+            assert!(journal.marked, "{status}");
+            let ended = steps::ended(&world).unwrap();
+            assert_eq!(ended.iter().any(|step| step.name == READY), is_ready);
+        }
     }
 
     /// The requests other than reads of one run on a Node with this uid, labels and taints.

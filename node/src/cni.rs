@@ -71,6 +71,9 @@ fn bridge(subnets: &[Subnet], flannel: Option<u32>) -> Value {
             {
                 "type": "bridge",
                 "bridge": "cni0",
+                // A Node that was deleted and registered anew has other subnets. Without this the plugin refuses every pod until somebody
+                // takes the gateway's earlier address from the bridge.
+                "forceAddress": true,
                 "isGateway": true,
                 "hairpinMode": true,
                 "ipMasq": true,
@@ -115,6 +118,8 @@ mod tests {
             ipam["routes"],
             json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}])
         );
+        // A node's subnets may be others later, while its bridge has the address of before.
+        assert_eq!(value["plugins"][0]["forceAddress"], true);
         assert!(write(&world, &subnets[..1], None).unwrap());
         assert!(write(&world, &subnets[..1], Some(1450)).unwrap());
         let text = std::fs::read(world.in_initrd(FILE)).unwrap();

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, bail, ensure};
+use cluster::address::{self, IpVersion};
 use cluster::certs::{Authority, KeyKind, certificates};
 use cluster::kubeconfigs::kubeconfigs;
 use cluster::kubelet;
@@ -69,6 +70,7 @@ pub(crate) fn prepare(
     };
     refuse_another(world, object, journal.as_ref())?;
     refuse_renamed(world, object, progress)?;
+    refuse_another_version(world, object)?;
     let mut journal = journal.unwrap_or_else(|| Journal::new(object.name()));
     files(world, bootstrap, progress, &mut journal)?;
     place(&mut journal)?;
@@ -203,13 +205,18 @@ fn write_keys(world: &World, keys: &[KeyFile]) -> Result<()> {
     })
 }
 
-/// Why nothing is to be made anew while the kubelet runs: the machine has another address than its API server, for a while or for good.
-pub(crate) fn moved(world: &World, object: &Object) -> Option<String> {
+/// The address of this node's API server with its port, by its manifest.
+fn known_address(world: &World) -> Option<String> {
     let manifest = fs::read_to_string(world.in_initrd(static_pods::API_SERVER)).ok()?;
     let mut lines = manifest.lines().map(str::trim);
     let known =
         lines.find_map(|line| line.strip_prefix(static_pods::ADDRESS)?.strip_prefix(": "))?;
-    let known = known.trim_matches(['"', '\'']);
+    Some(known.trim_matches(['"', '\'']).to_owned())
+}
+
+/// Why nothing is to be made anew while the kubelet runs: the machine has another address than its API server, for a while or for good.
+pub(crate) fn moved(world: &World, object: &Object) -> Option<String> {
+    let known = known_address(world)?;
     let now = object.config.init.local_api_endpoint.host_and_port();
     (known != now).then(|| {
         format!(
@@ -335,6 +342,28 @@ fn refuse_renamed(world: &World, object: &Object, progress: Progress) -> Result<
     Ok(())
 }
 
+/// Refuses an address of another IP version than that of services where this node's API server had one of it. A lease may come minutes
+/// after a router's advertisement, as after a power cut of the DHCP server too; an API server with the other address ends at its start, and
+/// would do so until somebody starts the kubelet anew. A machine that never had one is taken as it is.
+///
+/// # Errors
+/// Names both addresses. The next start looks again.
+pub(crate) fn refuse_another_version(world: &World, object: &Object) -> Result<()> {
+    let Some(wanted) = object.wanted_version() else {
+        return Ok(());
+    };
+    let known = known_address(world).unwrap_or_default();
+    let host = address::host_and_port(&known).ok();
+    let had = host.and_then(|(host, _)| address::parse(host));
+    ensure!(
+        had.map(IpVersion::of) != Some(wanted),
+        "this machine has no default route of {wanted} now, and the API server of this node has the address {known}: with {} it would \
+         end at its start, since the first subnet of services is of {wanted}; nothing is changed, and the kubelet's next start looks again",
+        object.config.init.local_api_endpoint.advertise_address
+    );
+    Ok(())
+}
+
 /// Waits until no other process of this program writes keys, certificates or static pods, and keeps others from it until this ends:
 /// what two of them decide by the same files does not fit together.
 fn alone(world: &World) -> Result<fs::File> {
@@ -394,12 +423,13 @@ pub(crate) fn sha256(content: &[u8]) -> String {
     HEXLOWER.encode(&Sha256::digest(content))
 }
 
-/// The network of pods: with the subnets of a first node until the API server knows this node's. A file of the config
-/// counts, whatever it holds.
+/// The network of pods: of the cluster's first node with the subnets of that until the API server knows its own. A file of the config
+/// counts, whatever it holds. A further one has none before its subnets are known: pods that start earlier would have addresses of the
+/// first node's, and the bridge its gateway's.
 fn network(world: &World, object: &Object) -> Result<()> {
     let file = world.in_initrd(cni::FILE);
     match object.cni {
-        Cni::Bridge if !file.exists() => {
+        Cni::Bridge if !file.exists() && object.further.is_none() => {
             cni::write(world, &object.first_pod_subnets(), None).map(drop)
         }
         Cni::Flannel => cni::withdraw(world),

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Error, Result, bail, ensure};
-use cluster::etcd_members::{LIST, Member, REMOVE, members, of_member};
+use cluster::etcd_members::{LIST, Member, REMOVE, answering, members, of_member};
 use cluster::object::Object;
 use cluster::object::balancer::Server;
 use cluster::static_pods::{etcd_client_url, etcd_peer_url};
@@ -121,13 +121,15 @@ fn remove(client: &Api, own: &str, id: &str) -> Result<String> {
             "{id:?} is not a member's id; expected hexadecimal digits, as `{COMMAND}` lists them"
         );
     };
-    let all = members(&client.post(LIST, &json!({}))?);
+    let answer = client.post(LIST, &json!({}))?;
+    let all = members(&answer);
     let Some(member) = all.iter().find(|member| member.id == number) else {
         let lines: String = all.iter().map(line).collect();
         bail!("etcd has no member {id}; it has\n{lines}");
     };
+    // By its own word too: its address may be another one than when it was added.
     ensure!(
-        !member.peers.iter().any(|peer| peer == own),
+        !member.peers.iter().any(|peer| peer == own) && answering(&answer) != Some(number),
         "{id} is this node's own member; take it out from another control plane"
     );
     client.post(REMOVE, &of_member(number))?;
@@ -151,10 +153,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
         let pair = (file("etcd/server.crt"), file("etcd/server.key"));
-        let members = json!({"members": [
+        let members = json!({"header": {"member_id": "8"}, "members": [
             {"ID": "7", "name": "cp1", "peerURLs": [OWN]},
             {"ID": "255", "name": "cp2", "peerURLs": ["https://10.0.0.8:2380"]},
             {"ID": "3", "peerURLs": ["https://10.0.0.9:2380"], "isLearner": true},
+            {"ID": "8", "name": "cp1", "peerURLs": ["https://10.0.0.6:2380"]},
         ]});
         let asked = serve_by_tls(
             listener,
@@ -181,6 +184,8 @@ mod tests {
             ("zz", "not a member's id"),
             ("9", "etcd has no member 9; it has\n0000000000000007"),
             ("7", "this node's own member"),
+            // It was added at another address.
+            ("8", "this node's own member"),
         ] {
             let error = format!("{:#}", remove(&client, OWN, id).unwrap_err());
             assert!(error.contains(words), "{error}");

@@ -7,9 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use cluster::config::Config;
 use cluster::etcd_members::{
-    ADD, LIST, PROMOTE, Refusal, Step, initial_cluster, learner, members, of_member, step,
+    ADD, LIST, PROMOTE, Refusal, Step, UPDATE, answering, at, initial_cluster, learner, members,
+    of_member, step,
 };
-use cluster::static_pods::{etcd_client_url, etcd_peer_url};
+use cluster::static_pods::{etcd_client_url, etcd_peer_url, names_peer_urls};
 use linux::world::World;
 use serde_json::{Value, json};
 
@@ -87,22 +88,33 @@ pub(crate) fn has_data(world: &World, config: &Config) -> bool {
     local.is_none_or(|local| world.in_initrd(&local.data_dir).join(DATA).exists())
 }
 
-/// Whether this node can be what it is, by the members that the API server shows. Once.
+/// Whether this node can be what it is, by the members that the API server shows; `known` is the member that its journal has. Once.
 ///
 /// # Errors
 /// Why it cannot, or why it is not known: [`refused`] says which.
-pub(crate) fn standing(world: &World, config: &Config, server: &Api) -> Result<()> {
+pub(crate) fn standing(
+    world: &World,
+    config: &Config,
+    server: &Api,
+    known: Option<&Member>,
+) -> Result<()> {
     let all = members(&ask(&clients(world, config, server)?, LIST, &json!({}))?);
     let (name, peer) = (&config.init.node_registration.name, etcd_peer_url(config));
-    step(&all, name, &peer, has_data(world, config))?;
+    let known = known.map(|member| member.id);
+    step(&all, name, &peer, has_data(world, config), known)?;
     Ok(())
 }
 
-/// Makes this node a member that does not vote yet, unless it is one. Once.
+/// Makes this node a member that does not vote yet, unless it is one; `known` is the member that its journal has. Once.
 ///
 /// # Errors
 /// Why it is not one: [`refused`] says whether for good.
-pub(crate) fn add(world: &World, config: &Config, server: &Api) -> Result<Member> {
+pub(crate) fn add(
+    world: &World,
+    config: &Config,
+    server: &Api,
+    known: Option<&Member>,
+) -> Result<Member> {
     ensure!(
         config.cluster.etcd.local.is_some(),
         "the cluster's etcd is not on its control planes"
@@ -110,8 +122,17 @@ pub(crate) fn add(world: &World, config: &Config, server: &Api) -> Result<Member
     let clients = clients(world, config, server)?;
     let (name, peer) = (&config.init.node_registration.name, etcd_peer_url(config));
     let mut all = members(&ask(&clients, LIST, &json!({}))?);
-    let own = match step(&all, name, &peer, has_data(world, config))? {
+    let known = known.map(|member| member.id);
+    let own = match step(&all, name, &peer, has_data(world, config), known)? {
         Step::Resume(own) => own,
+        Step::Move(own) => {
+            all = members(&ask(&clients, UPDATE, &at(own.id, &peer))?);
+            tracing::info!(
+                "etcd has this node as a learner, {:x}, at {peer} now",
+                own.id
+            );
+            own
+        }
         Step::Add => {
             let answer = ask(&clients, ADD, &learner(&peer))?;
             all = members(&answer);
@@ -135,6 +156,38 @@ pub(crate) fn refused(error: &anyhow::Error) -> bool {
         .is_some_and(|refusal| !refusal.passes())
 }
 
+/// Lets this node's member say where it is, if the machine's address is another one than when it was added: the others would look for it
+/// at the earlier one, and a member that is added later could not start. Returns whether it was elsewhere. Addresses that the object names
+/// stay.
+///
+/// # Errors
+/// If the member does not answer, or the cluster's etcd does not take it now.
+pub(crate) fn follow_address(world: &World, config: &Config) -> Result<bool> {
+    if config.cluster.etcd.local.is_none() || names_peer_urls(config) {
+        return Ok(false);
+    }
+    let own = client(world, config, &etcd_client_url(config))?;
+    follow(&own, &etcd_peer_url(config))
+}
+
+/// The same of the member that this client asks.
+fn follow(own: &Api, peer: &str) -> Result<bool> {
+    let answer = own.post(LIST, &json!({}))?;
+    let id = answering(&answer).context("etcd does not say which member it is")?;
+    let member = members(&answer).into_iter().find(|member| member.id == id);
+    // One that was taken out is not listed any more, and ends by itself.
+    let Some(member) = member.filter(|member| !member.peers.iter().any(|known| known == peer))
+    else {
+        return Ok(false);
+    };
+    own.post(UPDATE, &at(id, peer))?;
+    tracing::info!(
+        "etcd's other members reach this node's at {peer} from now on, in place of {}",
+        member.peers.join(", ")
+    );
+    Ok(true)
+}
+
 /// Makes this node's member one that votes, unless it is one. Once.
 ///
 /// # Errors
@@ -149,6 +202,12 @@ pub(crate) fn promote(world: &World, config: &Config, server: &Api, id: u64) -> 
     if !own.learner {
         return Ok(());
     }
+    let peer = etcd_peer_url(config);
+    if !own.peers.contains(&peer) && !names_peer_urls(config) {
+        // The leader sends its log to where the member is said to be.
+        ask(&clients, UPDATE, &at(id, &peer))?;
+        tracing::info!("etcd's member on this node is at {peer} now");
+    }
     ensure!(
         !own.name.is_empty(),
         "etcd's member on this node has not started yet"
@@ -156,4 +215,43 @@ pub(crate) fn promote(world: &World, config: &Config, server: &Api, id: u64) -> 
     ask(&clients, PROMOTE, &of_member(id))?;
     tracing::info!("etcd's member on this node votes");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::server;
+
+    const PEER: &str = "https://10.0.0.8:2380";
+
+    /// The others would look for it at the address of before, and one that joins later could not start.
+    #[test]
+    fn a_member_says_where_it_is_if_it_is_not_where_it_was_added() {
+        for (before, moves) in [("https://10.0.0.9:2380", true), (PEER, false)] {
+            let answer = json!({
+                "header": {"member_id": "255"},
+                "members": [
+                    {"ID": "7", "name": "cp1", "peerURLs": ["https://10.0.0.7:2380"]},
+                    {"ID": "255", "name": "cp2", "peerURLs": [before]},
+                ],
+            });
+            let (url, asked) = server(move |_| (200, answer.to_string()));
+            assert_eq!(follow(&Api::plain(&url).unwrap(), PEER).unwrap(), moves);
+            let updates: Vec<_> = asked
+                .try_iter()
+                .filter(|request| request.line == format!("POST {UPDATE}"))
+                .map(|request| request.body)
+                .collect();
+            let expected = format!("{{\"ID\":\"255\",\"peerURLs\":[\"{PEER}\"]}}");
+            assert_eq!(updates, vec![expected; usize::from(moves)], "{before}");
+        }
+        // One that was taken out, and one that does not say which it is.
+        for (header, is_error) in [(json!({"member_id": "3"}), false), (json!({}), true)] {
+            let answer = json!({"header": header, "members": []});
+            let (url, asked) = server(move |_| (200, answer.to_string()));
+            let followed = follow(&Api::plain(&url).unwrap(), PEER);
+            assert_eq!(followed.is_err(), is_error);
+            assert_eq!(asked.try_iter().count(), 1);
+        }
+    }
 }

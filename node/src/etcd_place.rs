@@ -63,7 +63,8 @@ pub(crate) fn find(
                 true => error.context(lost("no other control plane answers")),
                 false => error,
             })?;
-        let member = etcd_member::add(world, &object.config, &server)?;
+        let known = journal.member.as_ref();
+        let member = etcd_member::add(world, &object.config, &server, known)?;
         let is_new = journal.member.replace(member.clone()) != Some(member);
         Ok((journal, is_new))
     })?;
@@ -125,7 +126,9 @@ pub(crate) fn promote(
 /// Why this node's etcd cannot serve, if the other control planes know it: its member was taken out.
 pub(crate) fn refusal(world: &World, object: &Object) -> Option<String> {
     let server = reach(world, object).ok()?;
-    let error = etcd_member::standing(world, &object.config, &server).err()?;
+    let journal = Journal::read(world).ok().flatten();
+    let known = journal.as_ref().and_then(|journal| journal.member.as_ref());
+    let error = etcd_member::standing(world, &object.config, &server, known).err()?;
     etcd_member::refused(&error).then(|| format!("{error:#}"))
 }
 

@@ -40,6 +40,7 @@ pub(crate) fn prepare(
     let object = &bootstrap.object;
     let journal = Journal::read(world)?;
     control_plane::refuse_another(world, object, journal.as_ref())?;
+    control_plane::refuse_another_version(world, object)?;
     let mut journal = match journal {
         // The authority is noted behind the last key: without it a cut may have left some of those that were fetched, and not the others.
         Some(journal) if journal.authority.is_some() || fetched.is_none() => journal,

@@ -17,7 +17,10 @@ use anyhow::{Context, Result, bail, ensure};
 use cluster::duration;
 use cluster::from_kubeadm::{self, Asked};
 use cluster::object::{Join, Object};
-use image::kubelet::{ADDONS_UNIT, BALANCER_UNIT, CERTS_TIMER, CLUSTER_UNIT, ELECTION_UNIT, UNIT};
+use image::kubelet::{
+    ADDONS_UNIT, BALANCER_UNIT, CERTS_TIMER, CLOCK_PATH, CLOCK_TIMER, CLUSTER_UNIT, ELECTION_UNIT,
+    UNIT,
+};
 use image::paths::{CLUSTER, RUN_CLUSTER, SYSTEMCTL};
 use linux::atomic_file;
 use linux::log;
@@ -53,12 +56,14 @@ const SEPARATOR: &str = "---\n# Of the cluster, as it was when this node joined.
 /// Where systemd is.
 const SYSTEMD: &str = "/run/systemd/system";
 /// The units that the documents are a condition of, beside the kubelet's. Others are started by the bring-up.
-const UNITS: [&str; 5] = [
+const UNITS: [&str; 7] = [
     BALANCER_UNIT,
     ELECTION_UNIT,
     CLUSTER_UNIT,
     ADDONS_UNIT,
     CERTS_TIMER,
+    CLOCK_PATH,
+    CLOCK_TIMER,
 ];
 /// How often the bring-up is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

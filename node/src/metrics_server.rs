@@ -33,6 +33,18 @@ pub(crate) fn objects(world: &World, object: &Object) -> Result<Vec<objects::Obj
     Ok(metrics_server::objects(image, credentials))
 }
 
+/// The same objects without the certificate: nothing is made or read for them.
+pub(crate) fn known(object: &Object) -> Vec<objects::Object> {
+    let image = object.metrics_server.as_ref();
+    let credentials = Credentials {
+        certificate: "",
+        key: "",
+    };
+    image.map_or_else(Vec::new, |image| {
+        metrics_server::objects(image, credentials)
+    })
+}
+
 /// Forgets the certificate of a cluster that does not have it any more.
 ///
 /// # Errors

@@ -47,6 +47,9 @@ const RESOLVED: &str = "systemd/resolve/";
 const PLUGINS: &str = "/var/lib/kubelet/volumeplugins";
 /// The slice of the kubelet's unit.
 const SLICE: &str = "/podruntime.slice";
+/// The longest name of a node: the kubelet gives it its Node as the value of the label `kubernetes.io/hostname`
+/// (<https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set>).
+const LONGEST_NAME: usize = 63;
 
 /// What a bootstrap begins with.
 #[derive(Debug)]
@@ -146,6 +149,7 @@ impl Wait<'_> {
             let host = host(world, default_address(first, self.source))?;
             let awaited = match read(&host) {
                 Ok(found) => {
+                    refuse_long_name(self.name, object(&found))?;
                     let wanted = object(&found).wanted_version();
                     // An address of the text stays what it is.
                     let without = Host {
@@ -194,6 +198,21 @@ impl Wait<'_> {
             }
             _ => None,
         }
+    }
+}
+
+/// Refuses a name with which no kubelet registers its node: the API server would refuse the label, again and again.
+fn refuse_long_name(text: &str, object: &Object) -> Result<(), Refused> {
+    let name = &object.config.init.node_registration.name;
+    match name.len() {
+        ..=LONGEST_NAME => Ok(()),
+        length => Err(Refused {
+            text: format!(
+                "{text} is refused:\n  the node's name {name:?} has {length} characters; expected {LONGEST_NAME} at most, by another host \
+                 name or another name in {text}"
+            ),
+            lacks_address: false,
+        }),
     }
 }
 
@@ -499,6 +518,30 @@ mod tests {
             error.to_string().contains("only a link-local address"),
             "{error}"
         );
+    }
+
+    /// A kubelet would try to register its node for ever: the API server refuses the name as a label.
+    #[test]
+    fn a_name_that_is_too_long_for_a_label_is_refused_before_anything_is_written() {
+        for (length, is_taken) in [(63, true), (64, false)] {
+            let folder = tempfile::tempdir().unwrap();
+            let world = machine(folder.path(), "[node]\naddress = \"10.0.0.7\"\n");
+            put(&world.in_initrd(HOSTNAME), &"n".repeat(length));
+            match read(&world, Duration::ZERO) {
+                Ok(_) => assert!(is_taken, "{length}"),
+                Err(error) => {
+                    assert!(!is_taken && !error.downcast_ref::<Refused>().unwrap().lacks_address);
+                    let said = format!("{error:#}");
+                    assert!(
+                        said.contains("has 64 characters; expected 63 at most"),
+                        "{said}"
+                    );
+                }
+            }
+        }
+        let text = format!("{INIT}nodeRegistration: {{ name: {} }}\n", "n".repeat(64));
+        let (address, after) = settled(&text, &[(0, "10.0.0.5")]);
+        assert!(address.is_err() && after == 0);
     }
 
     /// The API server ends at its start where its address is of another version than its services.

@@ -155,7 +155,7 @@ fn turn(api: &Api, bootstrap: &Bootstrap, record: &Record) -> Result<Turn> {
 /// if this one leaves them as they are.
 ///
 /// # Errors
-/// If the API server does not answer, or refuses an object.
+/// If the API server does not answer, or refuses an object. One that is refused for good keeps no other from being applied and recorded.
 pub(crate) fn run(
     world: &World,
     limits: Limits,
@@ -210,7 +210,10 @@ pub(crate) fn run(
             journal.applied = applied;
         }
     }
-    let changed = apply::run(world, api, bootstrap, journal, takes_over)?;
+    let changed = match apply::run(world, api, bootstrap, journal, takes_over) {
+        Err(error) if is_temporary(&error) => return Err(error),
+        changed => changed,
+    };
     let record = Record {
         node: own.clone(),
         applied: journal.applied.clone(),
@@ -220,7 +223,7 @@ pub(crate) fn run(
     if record != before {
         write(world, limits, api, &record)?;
     }
-    Ok(Some(changed))
+    changed.map(Some)
 }
 
 /// Writes the record, unless another node has written it meanwhile: that one has the objects then.
@@ -435,6 +438,37 @@ mod tests {
                 .applied
                 .contains_key("/api/v1/namespaces/x/configmaps/y")
         );
+    }
+
+    #[test]
+    fn an_object_that_is_refused_for_good_is_not_recorded_and_all_others_are() {
+        const REFUSED: &str = "/configmaps/kubelet-config";
+        let folder = tempfile::tempdir().unwrap();
+        let world = machine(folder.path(), OBJECT);
+        let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
+        control_plane::prepare(&world, &bootstrap, |_| Ok(())).unwrap();
+        let mut journal = Journal::read(&world).unwrap().unwrap();
+        let cluster = Cluster::default();
+        let answers = cluster.clone();
+        let (url, requests) = server(move |request| match request.line.split_once('?') {
+            Some((line, _)) if line.ends_with(REFUSED) => (422, "{}".to_owned()),
+            _ => answers.answer(request),
+        });
+        let api = Api::plain(&url).unwrap();
+        let mut sent = || {
+            let refused = run(&world, LIMITS, &api, &bootstrap, &mut journal).unwrap_err();
+            assert!(format!("{refused:#}").contains(REFUSED), "{refused:#}");
+            let lines = requests.try_iter().map(|request| request.line);
+            let sent = lines.filter(|line| !line.starts_with("GET "));
+            sent.collect::<Vec<_>>()
+        };
+        assert!(sent().len() > 5);
+        // It alone is sent again, with the rest known by the record.
+        let again = sent();
+        assert!(again.len() == 1 && again[0].contains(REFUSED), "{again:#?}");
+        let record = cluster.record().unwrap();
+        assert_eq!(record.applied, journal.applied);
+        assert!(!record.applied.keys().any(|path| path.ends_with(REFUSED)));
     }
 
     /// kubeadm's cluster, which this node joined: nothing says that its objects are of this system.

@@ -21,6 +21,15 @@ pub fn unready(object: &Value) -> Option<String> {
     }
 }
 
+/// Whether the cluster itself removes the object some time after it has done what it was applied for: a job with a time to live.
+#[must_use]
+pub fn vanishes(object: &Value) -> bool {
+    let group = object["apiVersion"].as_str().unwrap_or_default();
+    group.starts_with("batch/")
+        && object["kind"] == "Job"
+        && !object["spec"]["ttlSecondsAfterFinished"].is_null()
+}
+
 fn deployment(object: &Value) -> Option<String> {
     let wanted = object["spec"]["replicas"].as_u64().unwrap_or(1);
     let over = found(object, "Progressing")

@@ -1,6 +1,7 @@
 //! `[cloud]`: the cloud whose controller initializes the nodes, and makes its load balancers for Services.
 
-use super::{CloudController, Image, Role};
+use super::image::Image;
+use super::{CloudController, Role};
 use crate::report::Report;
 use crate::wording::nearest;
 use crate::yaml::{Content, Node};

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use super::from_image::{complete, kubeadm};
+use super::image::Image;
 use super::translate::Translation;
 use super::{
-    Cni, Further, Image, Join, Object, balancer, complete, join, kubeadm, name_address,
-    names_services, service_version,
+    Cni, Further, Join, Object, balancer, join, name_address, names_services, service_version,
 };
 use crate::config::{self, Reported};
 use crate::documents::Documents;

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::{Further, Image, Join, OF_CONTROL_PLANES};
+use super::image::Image;
+use super::{Further, Join, OF_CONTROL_PLANES};
 use crate::config::{Arg, Config};
 use crate::discovery::{PIN_FORM, Pin, TOKEN_FORM, Token};
 use crate::report::Report;

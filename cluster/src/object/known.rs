@@ -1,6 +1,6 @@
 //! Arguments and feature gates of an object against what its version of Kubernetes knows.
 
-use super::Image;
+use super::image::Image;
 use super::translate::scalar;
 use crate::flags;
 use crate::release::{Kubeadm, Version};

@@ -1,6 +1,6 @@
 //! `addons.metrics-server`: metrics-server, by the image that the node's image brings.
 
-use super::Image;
+use super::image::Image;
 use crate::report::Report;
 use crate::yaml::{Content, Node};
 

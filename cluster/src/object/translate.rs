@@ -6,10 +6,12 @@ use serde_json::Value;
 
 use super::cloud;
 use super::dns::{self, Placed};
+use super::image::Image;
 use super::kubelet_image::{self, KubeletImage};
 use super::metrics_server;
 use super::words::{Document, Shape, WORDS, Word};
-use super::{Cni, Image, cni};
+use super::{Cni, cni};
+use crate::components::goes_with;
 use crate::documents::Documents;
 use crate::report::{Position, Report};
 use crate::wording::nearest;
@@ -258,9 +260,14 @@ impl Translation {
         );
     }
 
-    /// Sets a field that the object leaves open.
+    /// Sets a field that the object leaves open, unless a kubelet would end by it beside what the object has.
     pub(super) fn set(&mut self, document: Document, path: &str, value: Value) {
-        let node = from_value(&value, self.document(document).at);
+        let there = &*self.document(document);
+        let given = |name: &str| Some(there.get(name)?.content.value());
+        if document == Document::Kubelet && !goes_with(path, &value, given) {
+            return;
+        }
+        let node = from_value(&value, there.at);
         self.put(document, path, node, false);
     }
 

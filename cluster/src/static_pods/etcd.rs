@@ -20,10 +20,19 @@ const CLIENTS: u16 = 2379;
 const PEERS: u16 = 2380;
 /// The port of metrics, and of the probes.
 const METRICS: u16 = 2381;
+/// The argument with the URLs at which other members reach this one.
+const ADVERTISED: &str = "initial-advertise-peer-urls";
 
 /// Where other members reach this one.
 pub(super) fn peer_url(config: &Config) -> String {
     url(config, PEERS)
+}
+
+/// Whether the configuration names the URLs at which other members reach this one, whatever the node's address is.
+#[must_use]
+pub fn names_peer_urls(config: &Config) -> bool {
+    let local = config.cluster.etcd.local.as_ref();
+    local.is_some_and(|local| argument(&local.extra_args, ADVERTISED).is_some())
 }
 
 /// Where clients reach it.
@@ -75,7 +84,7 @@ fn own(config: &Config, local: &LocalEtcd) -> Vec<Arg> {
         arg("cert-file", file("server.crt")),
         arg("client-cert-auth", "true"),
         arg("data-dir", &local.data_dir),
-        arg("initial-advertise-peer-urls", &peers),
+        arg(ADVERTISED, &peers),
         arg("initial-cluster", initial_cluster),
         arg("key-file", file("server.key")),
         arg(

@@ -1,10 +1,12 @@
 //! Workers and further control planes.
 
 use cluster::kubelet;
-use cluster::object::{Object, Role};
+use cluster::object::{Object, Role, read};
 use cluster::release::Version;
+use serde_json::json;
 
-use crate::samples::{host, joining, pin, refused, refused_of, taken, worker};
+use crate::samples::{host, image, joining, pin, refused, refused_of, taken, worker};
+
 #[test]
 fn a_worker_has_its_token_its_pins_and_what_its_kubelet_registers() {
     let object = worker(&joining(
@@ -55,6 +57,65 @@ fn a_joined_kubelet_has_the_clusters_configuration_with_what_its_node_needs_and_
     for wrong in ["", "kind: X\n", "- a\n", "a: [\n"] {
         let report = joined(wrong).unwrap_err();
         assert_eq!(report.mistakes.len(), 1, "{wrong}: {report:?}");
+    }
+}
+
+/// The kubelet ends at its start with fields that do not go with each other: the object's count, and the system's are left out.
+#[test]
+fn what_the_system_says_of_a_shutdown_goes_with_what_the_object_and_the_cluster_say() {
+    const WHOLE: &str = "shutdownGracePeriod";
+    const CRITICAL: &str = "shutdownGracePeriodCriticalPods";
+    let by_priority =
+        "shutdownGracePeriodByPodPriority = [{ priority = 0, shutdownGracePeriodSeconds = 70 }]";
+    let system = json!({WHOLE: "45s", CRITICAL: "30s"});
+    let mut image = image();
+    image.kubelet = system.as_object().unwrap().clone();
+    let own = |config: &str, role: Role, joins: &str| {
+        let text = format!("{joins}[kubelet.config]\n{config}\n");
+        read(&text, &image, &host(), role).unwrap()
+    };
+    for (config, whole, critical) in [
+        ("", Some("45s"), Some("30s")),
+        (by_priority, None, None),
+        ("shutdownGracePeriod = \"90s\"", Some("1m30s"), Some("30s")),
+        ("shutdownGracePeriod = \"20s\"", Some("20s"), None),
+        ("shutdownGracePeriod = \"0s\"", Some("0s"), None),
+        (
+            "shutdownGracePeriodCriticalPods = \"10s\"",
+            Some("45s"),
+            Some("10s"),
+        ),
+    ] {
+        let value = own(config, Role::ControlPlane, "").config.kubelet.value;
+        // Zero, as kubeadm writes what nobody has set.
+        let is = |name: &str, expected: Option<&str>| {
+            let found = value[name].as_str().unwrap_or("0s");
+            found == expected.unwrap_or("0s")
+        };
+        assert!(
+            is(WHOLE, whole) && is(CRITICAL, critical),
+            "{config}: {value}"
+        );
+    }
+    let zero = format!("kind: KubeletConfiguration\n{WHOLE}: 0s\n{CRITICAL}: 0s\n");
+    let short = zero.replacen("0s", "20s", 1);
+    let listed = format!(
+        "{zero}shutdownGracePeriodByPodPriority:\n- priority: 0\n  shutdownGracePeriodSeconds: 70\n"
+    );
+    for (config, cluster, whole, critical) in [
+        ("", &zero, "45s", "30s"),
+        ("", &short, "20s", "0s"),
+        ("", &listed, "0s", "0s"),
+        (by_priority, &zero, "0s", "0s"),
+        ("shutdownGracePeriod = \"0s\"", &zero, "0s", "0s"),
+    ] {
+        let object = own(config, Role::Worker, &joining(""));
+        let join = object.join.as_ref().unwrap();
+        let text = kubelet::joined(&object.config, join, cluster).unwrap().text;
+        for (name, value) in [(WHOLE, whole), (CRITICAL, critical)] {
+            let line = format!("{name}: {value}\n");
+            assert!(text.contains(&line), "{config}, {cluster}: {text}");
+        }
     }
 }
 

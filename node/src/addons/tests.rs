@@ -198,6 +198,29 @@ fn an_administrators_change_stays_and_what_is_gone_comes_again() {
     assert!(fake.object(&path("a")).get("data").is_none());
 }
 
+/// The cluster removes a job with a time to live once that is over.
+#[test]
+fn a_job_that_is_over_and_gone_is_not_run_again() {
+    let root = tempfile::tempdir().unwrap();
+    let (world, fake) = (machine(root.path()), Fake::default());
+    let api = fake.serve();
+    let node = Node::new(&world, &api);
+    let job = |name: &str| object("batch/v1", "Job", "kube-system", name);
+    let mut short = job("short");
+    short["spec"]["ttlSecondsAfterFinished"] = 0.into();
+    let path = |name: &str| format!("/apis/batch/v1/namespaces/kube-system/jobs/{name}");
+    let both = || addon("x", &[short.clone(), job("long"), map("a")], "");
+    node.applied(vec![both()]);
+    fake.clear();
+    fake.with(|fake| fake.objects.remove(&path("short")));
+    node.applied(vec![both()]);
+    assert_eq!(fake.log("PATCH "), [""; 0]);
+    // Nobody but a person removes the other one.
+    fake.with(|fake| fake.objects.remove(&path("long")));
+    node.applied(vec![both()]);
+    assert!(!fake.object(&path("long")).is_null());
+}
+
 #[test]
 fn what_an_addon_has_no_more_is_deleted_and_nothing_else() {
     let root = tempfile::tempdir().unwrap();

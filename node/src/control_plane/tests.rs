@@ -129,6 +129,34 @@ fn answered(world: &World) {
     served(world, &bootstrap, &journal).unwrap();
 }
 
+/// As after a power cut, when the DHCP server comes later than the router: its API server would end at its start, for good.
+#[test]
+fn an_api_server_keeps_the_ip_version_of_its_services() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = machine(folder.path(), OBJECT);
+    let with = |world: &World, address: &str| {
+        let mut bootstrap = object::read(world, Duration::ZERO).unwrap().unwrap();
+        let endpoint = &mut bootstrap.object.config.init.local_api_endpoint;
+        endpoint.advertise_address = address.to_owned();
+        prepare(world, &bootstrap, |_| Ok(()))
+    };
+    prepared(&world).unwrap();
+    let before = files(folder.path());
+    let error = format!("{:#}", with(&world, "fd00::9").unwrap_err());
+    for part in ["no default route of IPv4", "10.0.0.7:6443", "fd00::9"] {
+        assert!(error.contains(part), "{error}");
+    }
+    assert!(files(folder.path()) == before, "something was written");
+    // Another lease is followed.
+    with(&world, "10.0.0.9").unwrap();
+    assert_eq!(known_address(&world).as_deref(), Some("10.0.0.9:6443"));
+    // A machine that never had an address of that version is taken as kubeadm takes it.
+    let folder = tempfile::tempdir().unwrap();
+    let world = machine(folder.path(), OBJECT);
+    with(&world, "fd00::9").unwrap();
+    with(&world, "fd00::9").unwrap();
+}
+
 #[test]
 fn what_ends_without_an_api_server_starts_behind_it_on_every_boot() {
     let folder = tempfile::tempdir().unwrap();

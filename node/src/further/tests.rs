@@ -17,6 +17,7 @@ use linux::world::Clock;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cni;
 use crate::etcd_member;
 use crate::etcd_place::promote;
 use crate::object;
@@ -152,6 +153,11 @@ fn etcd(members: &mut Vec<Value>, request: &Request, late: impl Fn() -> bool) ->
             assert_eq!(body["isLearner"], true);
             members.push(json!({"ID": "9", "peerURLs": body["peerURLs"], "isLearner": true}));
         }
+        "POST /v3/cluster/member/update" => {
+            let mut all = members.iter_mut();
+            let member = all.find(|member| member["ID"] == body["ID"]).unwrap();
+            member["peerURLs"] = body["peerURLs"].clone();
+        }
         "POST /v3/cluster/member/promote" if late() => {
             let message =
                 "etcdserver: can only promote a learner member which is in sync with leader";
@@ -233,6 +239,8 @@ fn a_further_control_plane_is_a_learner_first_and_has_an_api_server_once_it_vote
     let own = format!("{PKI}/apiserver.crt");
     assert_ne!(read(&own), cluster.plane.file(&own));
     assert!(!world.in_initrd("/etc/kubernetes/super-admin.conf").exists());
+    // The first node's subnets are its pods', which this one's would have the addresses of.
+    assert!(!world.in_initrd(cni::FILE).exists());
     lines(&cluster.asked);
     lines(&cluster.etcd);
     // A second boot before it votes, once etcd has started.
@@ -274,6 +282,43 @@ fn a_join_that_is_cut_off_is_not_added_a_second_time() {
     let added = asked.iter().filter(|line| line.ends_with("/add"));
     assert_eq!(added.count(), 1, "{asked:?}");
     assert_eq!(manifests(&world), ["etcd.yaml"]);
+}
+
+/// A lease that ended while the node was off: its place is an address's that it has no more.
+#[test]
+fn a_place_that_was_got_at_an_earlier_address_is_taken_along() {
+    let cluster = Cluster::new(0);
+    let folder = tempfile::tempdir().unwrap();
+    let object = cluster.fetching();
+    let world = node(folder.path(), &object);
+    let etcd = || {
+        let file = world.in_initrd("/etc/kubernetes/manifests/etcd.yaml");
+        fs::read_to_string(file).unwrap()
+    };
+    let moved = |address: &str| {
+        let text = object.replace("10.0.0.8", address);
+        put(&world.in_initrd(image::paths::CLUSTER), &text);
+    };
+    prepared(&world).unwrap();
+    // Before etcd has started.
+    moved("10.0.0.9");
+    prepared(&world).unwrap();
+    let expected = "--initial-cluster=node1=https://10.0.0.7:2380,node2=https://10.0.0.9:2380";
+    assert!(etcd().contains(expected), "{}", etcd());
+    let asked = lines(&cluster.etcd);
+    let added = asked.iter().filter(|line| line.ends_with("/add"));
+    assert_eq!(added.count(), 1, "{asked:?}");
+    // And before it votes.
+    has_data(&world);
+    cluster.members.lock().unwrap()[1]["name"] = "node2".into();
+    moved("10.0.0.10");
+    prepared(&world).unwrap();
+    let bootstrap = object::read(&world, Duration::ZERO).unwrap().unwrap();
+    let mut journal = Journal::read(&world).unwrap().unwrap();
+    promote(&world, &bootstrap, &mut journal, LIMITS).unwrap();
+    assert!(journal.member.unwrap().promoted);
+    let members = cluster.members.lock().unwrap();
+    assert_eq!(members[1]["peerURLs"], json!(["https://10.0.0.10:2380"]));
 }
 
 /// What this program uploads is what this program fetches.

@@ -58,6 +58,35 @@ fn the_arguments_are_those_of_the_providers_script() {
     }
 }
 
+/// A unit that the boot passed over, since the documents were not there yet, does not start by itself.
+#[test]
+fn every_unit_that_the_documents_are_a_condition_of_is_started() {
+    let workspace = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let mut units = std::collections::BTreeMap::new();
+    for folder in ["initrd/src/kubelet", "src/node_files"] {
+        for entry in fs::read_dir(format!("{workspace}/{folder}")).unwrap() {
+            let entry = entry.unwrap();
+            // Beside the units there are folders.
+            if let Ok(text) = fs::read_to_string(entry.path()) {
+                units.insert(entry.file_name().into_string().unwrap(), text);
+            }
+        }
+    }
+    let mut waiting = Vec::new();
+    for (name, text) in &units {
+        // The bring-up starts those that need the node's credentials, and a timer its service.
+        let timer = name.replace(".service", ".timer");
+        let by_others = text.contains("ConditionPathExists=@KUBECONFIG@")
+            || (timer != *name && units.contains_key(&timer));
+        if text.contains("ConditionPathExists=@CLUSTER@") && !by_others {
+            waiting.push(name.as_str());
+        }
+    }
+    let mut started = UNITS.to_vec();
+    started.sort_unstable();
+    assert_eq!(waiting, started);
+}
+
 /// The machine of a worker without an object, with the provider's file. Waits cost no time.
 fn worker(root: &std::path::Path, text: &str) -> World {
     let world = crate::samples::worker(root, "");

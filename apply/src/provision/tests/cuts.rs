@@ -64,6 +64,28 @@ pub(super) fn plain(text: &str) -> Wish {
     (fetched(text), DiskResults::default())
 }
 
+/// Does `work` with the power cut after so many changes of the tree; with `None` it is not cut.
+fn cut_after<T>(cut: Option<usize>, work: impl FnOnce() -> T) -> T {
+    root_tree::CUT_AFTER.set(cut);
+    let done = work();
+    root_tree::CUT_AFTER.set(None);
+    done
+}
+
+/// Applies `wish` to a root with the power cut after `cut` changes, and once more to its end; returns the tree of the root.
+pub(super) fn cut_and_again(wish: &Wish, root: &Path, cut: usize) -> Tree {
+    let state = tempfile::tempdir().unwrap();
+    let mut told = tree(root);
+    for cut in [Some(cut), None] {
+        told.forget_pending();
+        let done = cut_after(cut, || {
+            run_with(&wish.0, &wish.1, &told, Some(state.path()))
+        });
+        assert!(cut.is_some() || done.is_ok(), "{done:?}");
+    }
+    told
+}
+
 /// All of a root, by the paths below it.
 fn below(root: &Path) -> Vec<(PathBuf, u32, u32, Vec<u8>)> {
     let strip = |path: PathBuf| path.strip_prefix(root).unwrap().to_owned();
@@ -92,9 +114,9 @@ pub(super) fn cut_everywhere_on(
     for cut in 0.. {
         let (folder, state) = (make(), tempfile::tempdir().unwrap());
         let mut told = tree(folder.path());
-        root_tree::CUT_AFTER.set(Some(cut));
-        let done = run_with(&first.0, &first.1, &told, Some(state.path()));
-        root_tree::CUT_AFTER.set(None);
+        let done = cut_after(Some(cut), || {
+            run_with(&first.0, &first.1, &told, Some(state.path()))
+        });
         let marker = folder.path().join("etc/.ignition-result.json");
         assert!(done.is_err() || marker.exists());
         let finished = done.is_ok();
@@ -110,10 +132,10 @@ pub(super) fn cut_everywhere_on(
         let more = [cut / 2, 3 * cut / 2];
         for again in more.into_iter().filter(|_| cut % 4 == 0) {
             begin(&mut told);
-            root_tree::CUT_AFTER.set(Some(again));
             // The run may also complete.
-            drop(run_with(&then.0, &then.1, &told, Some(state.path())));
-            root_tree::CUT_AFTER.set(None);
+            drop(cut_after(Some(again), || {
+                run_with(&then.0, &then.1, &told, Some(state.path()))
+            }));
         }
         begin(&mut told);
         let done = run_with(&then.0, &then.1, &told, Some(state.path()));
@@ -205,28 +227,21 @@ fn what_an_attempt_replaced_with_permission_may_be_replaced_again() {
 
 #[test]
 fn what_only_mounts_made_of_a_home_is_its_users_after_a_cut_too() {
-    let config =
-        fetched(r#"{"ignition": {"version": "3.5.0"}, "passwd": {"users": [{"name": "core"}]}}"#);
+    let mounted = ["core", "core/data", "core.other"];
+    let brought = DiskResults {
+        mounted: mounted.map(|name| format!("/var/home/{name}")).into(),
+        ..DiskResults::default()
+    };
+    let config = r#"{"ignition": {"version": "3.5.0"}, "passwd": {"users": [{"name": "core"}]}}"#;
+    let wish = (fetched(config), brought);
     for cut in 0..40 {
-        let (folder, state) = (root(), tempfile::tempdir().unwrap());
+        let folder = root();
         let home = folder.path().join("var/home/core");
         for made in [&home, &home.join("data"), &home.with_extension("other")] {
             fs::create_dir(made).unwrap();
             fs::set_permissions(made, fs::Permissions::from_mode(0o755)).unwrap();
         }
-        let mounted = ["core", "core/data", "core.other"];
-        let brought = DiskResults {
-            mounted: mounted.map(|name| format!("/var/home/{name}")).into(),
-            ..DiskResults::default()
-        };
-        let mut told = tree(folder.path());
-        for cut in [Some(cut), None] {
-            told.forget_pending();
-            root_tree::CUT_AFTER.set(cut);
-            let done = run_with(&config, &brought, &told, Some(state.path()));
-            root_tree::CUT_AFTER.set(None);
-            assert!(cut.is_some() || done.is_ok(), "{done:?}");
-        }
+        let told = cut_and_again(&wish, folder.path(), cut);
         for (name, mode, owner) in [
             ("core", 0o700, (1000, 1000)),
             ("core/data", 0o700, (1000, 1000)),
@@ -280,9 +295,7 @@ fn contents_on_the_disk_are_applied_as_those_in_memory_wherever_the_power_is_cut
                 fs::rename(used_root().path().join("etc"), &etc).unwrap();
                 fs::create_dir(&spool).unwrap();
                 let wish = spooled(CUT, &spool);
-                root_tree::CUT_AFTER.set(cut);
-                let done = run(&wish, &told, Some(state.path()));
-                root_tree::CUT_AFTER.set(None);
+                let done = cut_after(cut, || run(&wish, &told, Some(state.path())));
                 wish.remove_spool().unwrap();
                 done
             };

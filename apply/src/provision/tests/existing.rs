@@ -1,6 +1,6 @@
 //! Entries and homes that exist before the config is applied: replaced, removed with their user, or left.
 
-use super::cuts::{cut_everywhere_on, plain};
+use super::cuts::{cut_and_again, cut_everywhere_on, plain};
 use super::*;
 
 /// Sets the owner, where a test may.
@@ -195,8 +195,16 @@ fn the_home_of_an_existing_user_that_only_a_mount_made_is_the_users() {
             r#"{{"ignition": {{"version": "3.5.0"}}, "passwd": {{"users": [
                  {{"name": "core"{more}}}, {{"name": "homeless"}}]}}}}"#
         ));
+        let brought = DiskResults {
+            mounted: match mounted {
+                true => vec!["/var/home/core".to_owned()],
+                false => vec![],
+            },
+            ..DiskResults::default()
+        };
+        let wish = (config, brought);
         for cut in 0..10 {
-            let (folder, state) = (root(), tempfile::tempdir().unwrap());
+            let folder = root();
             add(folder.path(), "core", 1000, "core");
             add(folder.path(), "homeless", 1001, "homeless");
             let homes = folder.path().join("var/home");
@@ -204,21 +212,7 @@ fn the_home_of_an_existing_user_that_only_a_mount_made_is_the_users() {
             let home = homes.join("core");
             fs::set_permissions(&home, fs::Permissions::from_mode(0o755)).unwrap();
             own(&home, 0);
-            let brought = DiskResults {
-                mounted: match mounted {
-                    true => vec!["/var/home/core".to_owned()],
-                    false => vec![],
-                },
-                ..DiskResults::default()
-            };
-            let mut told = tree(folder.path());
-            for cut in [Some(cut), None] {
-                told.forget_pending();
-                root_tree::CUT_AFTER.set(cut);
-                let done = run_with(&config, &brought, &told, Some(state.path()));
-                root_tree::CUT_AFTER.set(None);
-                assert!(cut.is_some() || done.is_ok(), "{done:?}");
-            }
+            let told = cut_and_again(&wish, folder.path(), cut);
             let place = told.find("/home/core").unwrap();
             assert_eq!(place.stat().unwrap().mode() & 0o7777, mode, "{more}");
             assert_eq!(told.owner(&place), owner, "{more}");

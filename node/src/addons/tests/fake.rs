@@ -53,6 +53,7 @@ impl Default for Fake {
         let kinds = [
             ("/api/v1", core),
             ("/apis/apps/v1", apps),
+            ("/apis/batch/v1", vec![kind("Job", "jobs", true)]),
             ("/apis/apiextensions.k8s.io/v1", definitions),
         ];
         Self(Arc::new(Mutex::new(State {
@@ -171,6 +172,9 @@ impl State {
         }
         if object["kind"] == "CustomResourceDefinition" {
             object["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
+        }
+        if object["kind"] == "Job" {
+            object["status"] = json!({"conditions": [{"type": "Complete", "status": "True"}]});
         }
         Ok(object)
     }
