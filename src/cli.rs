@@ -3,8 +3,9 @@
 // Floor: arguments and how results are printed
 pub(crate) mod arguments;
 
-// Floor: signals
+// Floor: signals, traces
 pub(crate) mod signals;
+pub(crate) mod traces;
 
 // Floor: pages made of the arguments
 pub(crate) mod manual;

@@ -327,6 +327,7 @@ fn versions(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::initrd::tests::sample as manifest;
     use crate::inspect::KernelReport;
     use crate::publish::sbom::Component;
 
@@ -342,21 +343,6 @@ mod tests {
             packages: Some(packages.iter().map(component).collect()),
             ..Report::default()
         }
-    }
-
-    fn manifest(etcd: &str) -> Manifest {
-        let manifest = serde_json::json!({
-            "contract": image::manifest::CONTRACT,
-            "image": {"name": "a", "version": "1"},
-            "architecture": "x86-64",
-            "kernel": "6.12",
-            "epoch": 1,
-            "sizes": image::layout::Sizes::default(),
-            "kubernetes": {"version": "v1.36.3", "kubeletSha256": "", "images": {"etcd": etcd}},
-            "platforms": [],
-            "node": image::node::NodeSettings::default(),
-        });
-        serde_json::from_value(manifest).unwrap()
     }
 
     fn of_control_plane(kernel: &mut KernelReport) {

@@ -6,7 +6,7 @@ mod input;
 mod job;
 mod objects;
 
-pub use environment::environment;
+pub use environment::{check_cache, environment};
 pub use input::{Input, InputFile};
 pub use job::Settings;
 pub use objects::render;

@@ -29,3 +29,6 @@ pub mod gzip;
 pub mod time;
 pub mod uki;
 pub mod verity;
+
+// Floor: what is in an archive
+pub mod initrd;

@@ -17,7 +17,7 @@ use image::cmdline::Cmdline;
 use image::layout::{LABEL_ESP, LABEL_ROOT_A, LABEL_VERITY_A};
 use image::manifest::Manifest;
 use image::modules::ModuleIndex;
-use image::paths::{INITRD_CONFIG, INITRD_MANIFEST, INITRD_MODULES_INDEX};
+use image::paths::{INITRD_CONFIG, INITRD_MODULES_INDEX};
 use image::verity::{BLOCK, RootHash, SUPERBLOCK, Superblock};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -25,12 +25,9 @@ use sha2::{Digest, Sha256};
 use crate::artifact;
 use crate::format::gpt::{Table, sector_size};
 use crate::format::kind::{HEAD, kind};
-use crate::format::{cpio, fat, uki};
+use crate::format::{cpio, fat, initrd, uki};
 use crate::publish::sbom::{self, Component};
 use crate::steps::disk;
-
-/// Size limit of an unpacked initramfs; a larger one is damaged.
-const INITRD_LIMIT: u64 = 512 << 20;
 
 /// The result of an inspection.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -370,19 +367,11 @@ fn kernel(path: &str, bytes: &[u8]) -> Result<KernelReport> {
         initrd_sha256: sha256(initrd),
         ..KernelReport::default()
     };
-    let mut archive = Vec::new();
-    let compressed =
-        cpio::behind(initrd).context("reading the microcode in front of the initramfs")?;
-    zstd::stream::read::Decoder::new(compressed)
-        .context("unpacking the initramfs")?
-        .take(INITRD_LIMIT)
-        .read_to_end(&mut archive)
-        .context("unpacking the initramfs")?;
-    for entry in cpio::read(&archive).context("reading the initramfs")? {
-        if INITRD_MANIFEST.strip_prefix('/') == Some(entry.name) {
-            let text = std::str::from_utf8(entry.content).context("reading the manifest")?;
-            out.manifest = Some(Manifest::parse(text).map_err(anyhow::Error::msg)?);
-        } else if INITRD_CONFIG.strip_prefix('/') == Some(entry.name) {
+    let archive = initrd::unpack(initrd)?;
+    let entries = cpio::read(&archive).context("reading the initramfs")?;
+    out.manifest = initrd::manifest(&entries)?;
+    for entry in entries {
+        if INITRD_CONFIG.strip_prefix('/') == Some(entry.name) {
             out.base_config = true;
             out.config_sha256 = Some(sha256(entry.content));
         } else if entry.name.ends_with(INITRD_MODULES_INDEX) {

@@ -25,8 +25,10 @@ mod reach;
 // Floor: the machine that scripts run on
 mod surroundings;
 
-// Floor: what is done to the tree
+// Floor: certificate authorities
 mod certificates;
+
+// Floor: what is done to the tree
 mod dropped;
 mod first_boot;
 mod generated;
@@ -54,6 +56,7 @@ mod again;
 pub mod tools;
 
 pub use again::{Generated, generated};
+pub(crate) use certificates::CA_LIST;
 pub use deb::paths as deb_paths;
 pub use dkms::users as dkms_users;
 pub use options::{Options, Purpose};

@@ -16,7 +16,7 @@ use slipway::host::preflight::{self, Refusal};
 use slipway::recipe::Mistakes;
 
 use cli::arguments::{self, Cli, Command, PxeCommand};
-use cli::{cluster, commands, farm, manual, release, signals};
+use cli::{cluster, commands, farm, manual, release, signals, traces};
 
 /// Exit code: the work failed.
 const FAILURE: u8 = 1;
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
             return ExitCode::from(FAILURE);
         }
     };
-    trace(cli.output.verbose);
+    traces::begin(cli.output.verbose, json);
     tracing::debug!("{} threads unpack, hash and compress", threads::number());
     let interrupt = Interrupt::default();
     let work = {
@@ -63,20 +63,6 @@ fn main() -> ExitCode {
             ExitCode::from(if is_wrong { USAGE } else { FAILURE })
         }
     }
-}
-
-/// Sends traces of libraries and steps to stderr.
-fn trace(verbose: u8) {
-    let level = match verbose {
-        0 => tracing::Level::WARN,
-        1 => tracing::Level::INFO,
-        _ => tracing::Level::DEBUG,
-    };
-    tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(std::io::stderr)
-        .without_time()
-        .init();
 }
 
 /// Runs the command, on a host that can. What it writes goes to the cache and to the output folder: the error of a full disk says
@@ -109,7 +95,7 @@ fn run(cli: Cli, entered: Result<(), Refusal>, interrupt: &Interrupt) -> Result<
         Command::Check(args) => commands::check(&args, output),
         Command::Timeline(args) => commands::timeline(&args, output, interrupt),
         Command::Pxe(PxeCommand::Serve { folder, listen }) => {
-            commands::pxe_serve(&folder, listen, interrupt)
+            commands::pxe_serve(&folder, listen, output, interrupt)
         }
         Command::Cluster(command) => cluster::run(&command, output, interrupt),
         Command::Farm(command) => farm::run(&command, &output),

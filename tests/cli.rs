@@ -14,12 +14,16 @@ use nix::unistd::Pid;
 
 #[path = "cli/cluster.rs"]
 mod cluster;
+#[path = "cli/farm.rs"]
+mod farm;
 #[path = "cli/ignition.rs"]
 mod ignition;
 #[path = "cli/jobs.rs"]
 mod jobs;
 #[path = "cli/logins.rs"]
 mod logins;
+#[path = "cli/memory.rs"]
+mod memory;
 #[path = "cli/offline.rs"]
 mod offline;
 #[path = "cli/page.rs"]
@@ -127,6 +131,39 @@ fn errors_are_one_json_object_when_json_is_asked_for() {
         mistake["suggestion"].as_str().unwrap().contains("packages"),
         "{mistake}"
     );
+}
+
+#[test]
+fn traces_are_json_objects_too_when_json_is_asked_for() {
+    let output = slipway(&["--json", "-vv", "schema"]);
+    let said = stderr(&output);
+    assert!(said.contains("unpack, hash and compress"), "{said}");
+    for line in said.lines() {
+        let event: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!(event["event"], "trace", "{line}");
+    }
+}
+
+#[test]
+fn a_path_that_is_not_utf8_is_in_json_as_text() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join(OsStr::from_bytes(b"cache-\xff"));
+    let name = "a".repeat(64);
+    std::fs::create_dir_all(cache.join("downloads/aa")).unwrap();
+    std::fs::write(cache.join("downloads/aa").join(&name), "x").unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_slipway"))
+        .args(["--json", "cache", "show", "--cache"])
+        .arg(&cache)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let shown: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for path in [&shown["folder"], &shown["entries"][0]["path"]] {
+        let path = path.as_str().unwrap();
+        assert!(path.contains("/cache-\u{fffd}"), "{path}");
+    }
 }
 
 #[test]

@@ -202,6 +202,7 @@ impl Bucket {
                 url,
                 headers: request.headers,
                 content,
+                follows: false,
             })
         };
         upload::send(client, &url, self.patience, make).await

@@ -1,9 +1,13 @@
 //! Digests: the expected one, and hashing of content as it arrives.
 
 use std::fmt;
+use std::io::{self, Read};
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use sha2::{Digest as _, Sha256, Sha512};
+
+/// Bytes that are read of a content at a time.
+const PIECE: usize = 1 << 18;
 
 /// The digest of some content.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,6 +37,23 @@ impl Digest {
         let mut hash = Hash::new(Some(self));
         hash.update(content);
         hash.finish().unwrap_or(self)
+    }
+
+    /// The digest of all that `from` gives, in the algorithm of `self`.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn of_reader(self, from: &mut impl Read) -> io::Result<Self> {
+        let mut hash = Hash::new(Some(self));
+        let mut piece = vec![0; PIECE];
+        loop {
+            match from.read(&mut piece) {
+                Ok(0) => return Ok(hash.finish().unwrap_or(self)),
+                Ok(read) => hash.update(&piece[..read]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 
@@ -116,5 +137,11 @@ mod tests {
         )
         .unwrap();
         assert_eq!(abc.of_same_kind(b"abc"), abc);
+        for digest in [digest, abc] {
+            for content in [&b""[..], b"abc", &[7; PIECE + 1]] {
+                let read = digest.of_reader(&mut &content[..]).unwrap();
+                assert_eq!(read, digest.of_same_kind(content));
+            }
+        }
     }
 }

@@ -35,6 +35,7 @@ pub(crate) async fn answer(
             url: url.clone(),
             headers: HeaderMap::from_iter([(CONTENT_TYPE, media_type)]),
             content: Content::Bytes(form.as_bytes()),
+            follows: false,
         })
     });
     Ok(stored.await?.body)

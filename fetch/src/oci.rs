@@ -50,16 +50,19 @@ pub struct Index {
 
 impl Index {
     /// The image for Linux on this architecture, by the registries' name of it. An entry without a platform fits every
-    /// machine.
+    /// machine that none is for: it may be a note about the images, such as a list of what is in them.
     ///
     /// # Errors
     /// If no entry fits; lists the platforms of the index.
     pub fn for_linux(&self, architecture: &str) -> Result<&Descriptor, String> {
-        let fits = |descriptor: &&Descriptor| {
+        let is_for = |descriptor: &&Descriptor| {
             let platform = descriptor.platform.as_ref();
-            platform.is_none_or(|p| p.architecture == architecture && p.os == "linux")
+            platform.is_some_and(|p| p.architecture == architecture && p.os == "linux")
         };
-        self.manifests.iter().find(fits).ok_or_else(|| {
+        let is_for_all = |descriptor: &&Descriptor| descriptor.platform.is_none();
+        let mut all = self.manifests.iter();
+        let found = all.clone().find(is_for).or_else(|| all.find(is_for_all));
+        found.ok_or_else(|| {
             let platforms = self.manifests.iter().filter_map(|m| m.platform.as_ref());
             let found: Vec<String> = platforms
                 .map(|p| format!("{}/{}", p.os, p.architecture))
@@ -180,6 +183,9 @@ mod tests {
         assert_eq!(both.for_linux("amd64"), Ok(&both.manifests[1]));
         let why = both.for_linux("riscv64").unwrap_err();
         assert!(why.contains("linux/arm64, linux/amd64"), "{why}");
-        assert!(index(&[DESCRIPTOR.to_owned()]).for_linux("riscv64").is_ok());
+        let note = DESCRIPTOR.to_owned();
+        let noted = index(&[note.clone(), one("amd64")]);
+        assert_eq!(noted.for_linux("amd64"), Ok(&noted.manifests[1]));
+        assert!(index(&[note]).for_linux("riscv64").is_ok());
     }
 }

@@ -10,19 +10,20 @@ use crate::ending::Ending;
 use crate::failure::{Failure, shown};
 use crate::repository::{Headers, Repository};
 use crate::upload::{self, Content, Stored, Upload};
-use crate::want::Patience;
 
 /// The media type of an image manifest.
 pub(crate) const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+/// The media type of a blob while it is sent.
+const OCTETS: &str = "application/octet-stream";
 
 impl Repository {
-    /// Whether a blob (`sha256:…`) is there.
+    /// Whether a blob (`sha256:…`) is there. A registry that keeps its blobs in a store elsewhere may redirect this question to it.
     ///
     /// # Errors
     /// [`Failure`], as for every request.
     pub async fn has_blob(&mut self, client: &Client, digest: &str) -> Result<bool, Failure> {
         let url = format!("{}/blobs/{digest}", self.base);
-        let asked = self.send(client, Method::HEAD, &url, "", Content::Bytes(&[]));
+        let asked = self.send(client, Method::HEAD, &url, "", Content::NONE);
         match asked.await {
             Ok(_) => Ok(true),
             Err(failure) if failure.is_gone() => Ok(false),
@@ -43,42 +44,36 @@ impl Repository {
         if self.has_blob(client, digest).await? {
             return Ok(());
         }
-        let mut left = self.few_attempts().attempts.unwrap_or(3);
-        loop {
-            left = left.saturating_sub(1);
-            match self.upload(client, digest, content).await {
-                // An upload that broke off is no longer open: it is begun anew.
-                Err(Failure::Unreachable { .. }) if left > 0 => {}
-                ended => return ended,
-            }
-        }
-    }
-
-    async fn upload(
-        &mut self,
-        client: &Client,
-        digest: &str,
-        content: Content<'_>,
-    ) -> Result<(), Failure> {
-        let begin = format!("{}/blobs/uploads/", self.base);
-        let begun = self.send(client, Method::POST, &begin, "", Content::Bytes(&[]));
-        let begun = begun.await?;
-        let target = location(&self.base, &begin, &begun, digest)?;
-        let patience = Patience {
-            attempts: Some(1),
-            ..self.few_attempts()
-        };
-        let octets = "application/octet-stream";
-        self.send_with(
-            client,
-            Method::PUT,
-            target.as_str(),
-            octets,
-            content,
-            patience,
-        )
+        let base = self.base.clone();
+        let begin = format!("{base}/blobs/uploads/");
+        let address = parse(&begin)?;
+        let patience = self.few_attempts();
+        self.authorized(client, async |headers: Headers| {
+            let empty = header_map(headers.clone(), "")?;
+            let whole = header_map(headers, OCTETS)?;
+            // An upload that broke off, or that the registry put off, is no longer open: each attempt begins another one.
+            let make = async || {
+                let begin_one = async || {
+                    Ok::<_, Ending>(Upload {
+                        method: Method::POST,
+                        url: address.clone(),
+                        headers: empty.clone(),
+                        content: Content::NONE,
+                        follows: false,
+                    })
+                };
+                let begun = upload::send(client, &begin, patience, begin_one).await?;
+                Ok::<_, Ending>(Upload {
+                    method: Method::PUT,
+                    url: location(&base, &begin, &begun, digest)?,
+                    headers: whole.clone(),
+                    content,
+                    follows: false,
+                })
+            };
+            upload::send(client, &begin, patience, make).await.map(drop)
+        })
         .await
-        .map(drop)
     }
 
     /// Stores a manifest under a tag. Its blobs have to be there.
@@ -107,23 +102,7 @@ impl Repository {
         content: Content<'_>,
     ) -> Result<Stored, Failure> {
         let patience = self.few_attempts();
-        self.send_with(client, method, url, media_type, content, patience)
-            .await
-    }
-
-    async fn send_with(
-        &mut self,
-        client: &Client,
-        method: Method,
-        url: &str,
-        media_type: &str,
-        content: Content<'_>,
-        patience: Patience,
-    ) -> Result<Stored, Failure> {
-        let address = Url::parse(url).map_err(|error| Failure::Address {
-            url: shown(url),
-            why: error.to_string(),
-        })?;
+        let address = parse(url)?;
         self.authorized(client, async |headers: Headers| {
             let headers = header_map(headers, media_type)?;
             let make = async || {
@@ -132,12 +111,20 @@ impl Repository {
                     url: address.clone(),
                     headers: headers.clone(),
                     content,
+                    follows: method == Method::HEAD,
                 })
             };
             upload::send(client, url, patience, make).await
         })
         .await
     }
+}
+
+fn parse(url: &str) -> Result<Url, Failure> {
+    Url::parse(url).map_err(|error| Failure::Address {
+        url: shown(url),
+        why: error.to_string(),
+    })
 }
 
 fn header_map(headers: Headers, media_type: &str) -> Result<HeaderMap, Failure> {

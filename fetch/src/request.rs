@@ -18,7 +18,7 @@ use crate::source_port;
 use crate::want::Method;
 
 /// Redirects that are followed for one request, as by Go's client.
-const HOPS: usize = 10;
+pub(crate) const HOPS: usize = 10;
 
 /// Why a redirect is not followed.
 const DOWNGRADE: &str = "it redirects from https to http, which needs a hash of the content";
@@ -251,6 +251,11 @@ pub(crate) async fn small_with(
 /// The target of a redirect; none if the response is not one, or if its target is not http. Only a GET is repeated
 /// elsewhere.
 fn target(response: &Response, method: Method) -> Option<Url> {
+    redirect(response).filter(|_| method == Method::Get)
+}
+
+/// The target of a redirect, whatever was asked for; none if the response is not one, or if its target is not http.
+pub(crate) fn redirect(response: &Response) -> Option<Url> {
     let redirects = matches!(
         response.status(),
         StatusCode::MOVED_PERMANENTLY
@@ -259,7 +264,7 @@ fn target(response: &Response, method: Method) -> Option<Url> {
             | StatusCode::TEMPORARY_REDIRECT
             | StatusCode::PERMANENT_REDIRECT
     );
-    if !redirects || method != Method::Get {
+    if !redirects {
         return None;
     }
     let location = response.headers().get(LOCATION)?.to_str().ok()?;

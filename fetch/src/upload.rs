@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use hyper::body::{Bytes, Frame, SizeHint};
 use reqwest::header::{CONTENT_LENGTH, HeaderMap};
-use reqwest::{Body, Url};
+use reqwest::{Body, RequestBuilder, Response, Url};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::client::Client;
 use crate::ending::Ending;
 use crate::failure::{Failure, shown};
 use crate::pause::less_a_random_quarter;
+use crate::request::{HOPS, redirect};
 use crate::s3_error;
 use crate::want::{LONGEST_WAIT, Patience};
 
@@ -131,6 +132,8 @@ pub(crate) struct Upload<'a> {
     pub(crate) url: Url,
     pub(crate) headers: HeaderMap,
     pub(crate) content: Content<'a>,
+    /// Whether a redirect is followed, with neither headers nor content: of a HEAD, which sends none.
+    pub(crate) follows: bool,
 }
 
 /// An answer of success.
@@ -201,13 +204,20 @@ async fn once(
         let body = upload.content.body()?;
         request = request.header(CONTENT_LENGTH, size).body(body);
     }
-    let request = request
-        .build()
-        .map_err(|error| Ending::refused(url.as_str(), error.without_url().to_string()))?;
-    let answer = timeout_at(limit, client.http.execute(request)).await;
-    let answer = answer
-        .map_err(|_| Ending::broken("no answer"))?
-        .map_err(|error| Ending::broken(error.to_string()))?;
+    let mut answer = answer(client, request, (&url, limit)).await?;
+    if upload.follows && answer.status().is_redirection() {
+        answer = elsewhere(client, upload.method, answer, limit).await?;
+        if !answer.status().is_success() {
+            // Without its headers: another server's challenge is none of the one that was asked, and gets no login.
+            let at = answer.url().clone();
+            return Err(Ending::of(
+                at.as_str(),
+                answer.status(),
+                &HeaderMap::new(),
+                &[],
+            ));
+        }
+    }
     match answer.status() {
         status if status.is_success() => Ok(Stored {
             headers: answer.headers().clone(),
@@ -226,6 +236,46 @@ async fn once(
             Err(ending.with_note(s3_error::note(answer).await))
         }
     }
+}
+
+/// Sends a request for a URL, until a limit.
+async fn answer(
+    client: &Client,
+    request: RequestBuilder,
+    (url, limit): (&Url, Instant),
+) -> Result<Response, Ending> {
+    let request = request
+        .build()
+        .map_err(|error| Ending::refused(url.as_str(), error.without_url().to_string()))?;
+    timeout_at(limit, client.http.execute(request))
+        .await
+        .map_err(|_| Ending::broken("no answer"))?
+        .map_err(|error| Ending::broken(error.to_string()))
+}
+
+/// Follows the redirects of a request without content, and without headers: another server must not learn a token. One by https is not
+/// redirected to plain http, where anybody on the way could answer.
+async fn elsewhere(
+    client: &Client,
+    method: reqwest::Method,
+    mut last: Response,
+    limit: Instant,
+) -> Result<Response, Ending> {
+    for _ in 0..=HOPS {
+        let from = last.url().clone();
+        let Some(next) = redirect(&last) else {
+            return Ok(last);
+        };
+        if from.scheme() == "https" && next.scheme() != "https" {
+            let why = "it redirects from https to http";
+            return Err(Ending::refused(from.as_str(), why));
+        }
+        let request = client.http.request(method.clone(), next.clone());
+        last = answer(client, request, (&next, limit)).await?;
+    }
+    Err(Ending::broken(format!(
+        "it was redirected more than {HOPS} times"
+    )))
 }
 
 /// The content of an answer. A server that works on a request may send white space until it is done.

@@ -67,13 +67,12 @@ fn request(
         Architecture::X86_64 => "x86_64",
         Architecture::Arm64 => "arm64",
     };
-    let request = json!({
+    let mut request = json!({
         "Name": name,
         "Description": format!("{} {}", image.name, image.version),
         "Architecture": architecture,
         "VirtualizationType": "hvm",
         "BootMode": "uefi",
-        "TpmSupport": "v2.0",
         "ImdsSupport": "v2.0",
         "EnaSupport": true,
         "SriovNetSupport": "simple",
@@ -88,6 +87,10 @@ fn request(
             },
         }],
     });
+    // Of arm64 EC2 refuses the whole request: "Invalid machineArchitecture value 'arm64' for tpmSupport".
+    if architecture == "x86_64" {
+        request["TpmSupport"] = "v2.0".into();
+    }
     Ok(format!("{request:#}\n"))
 }
 
@@ -114,5 +117,18 @@ mod tests {
         let large = request(&image, Architecture::X86_64, 20 * GIB, &Sizes::default()).unwrap();
         assert!(large.contains("\"VolumeSize\": 20"));
         assert!(request(&image, Architecture::X86_64, GIB + 512, &Sizes::default()).is_err());
+    }
+
+    #[test]
+    fn an_image_for_arm64_asks_for_no_tpm_which_ec2_would_refuse() {
+        let image = ImageId {
+            name: "node".into(),
+            version: "1".into(),
+        };
+        let text = request(&image, Architecture::Arm64, GIB, &Sizes::default()).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["Architecture"], "arm64");
+        assert_eq!(value["BootMode"], "uefi");
+        assert_eq!(value.get("TpmSupport"), None);
     }
 }

@@ -111,18 +111,23 @@ impl Color {
 impl Output {
     /// A session with the progress display of these options.
     pub(crate) fn session(&self, interrupt: &Interrupt) -> anyhow::Result<Session> {
-        let mut session = self.session_of(match (self.json, self.quiet) {
+        let kind = match (self.json, self.quiet) {
             (_, true) => Kind::Quiet,
             (true, false) => Kind::Json,
             (false, false) if self.color == Color::Never => Kind::Plain,
             (false, false) => Kind::Auto,
-        })?;
+        };
+        let mut session = self.session_with(kind, interrupt)?;
         session.interrupt = interrupt.clone();
         Ok(session)
     }
 
     /// A session with this progress display, without an interrupt.
     pub(crate) fn session_of(&self, kind: Kind) -> anyhow::Result<Session> {
+        self.session_with(kind, &Interrupt::default())
+    }
+
+    fn session_with(&self, kind: Kind, interrupt: &Interrupt) -> anyhow::Result<Session> {
         let settings = Settings::read(self.remote_cache.as_deref())?;
         let mut session = Session::new(self.cache()?, Progress::new(kind));
         session.site = settings.fetch_options();
@@ -133,6 +138,7 @@ impl Output {
                 &session.fetch_options(),
                 &session.progress,
                 &scratch,
+                interrupt,
             )?;
             session.cache.share(Some(Arc::new(shared)));
         }

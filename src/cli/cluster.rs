@@ -122,7 +122,10 @@ fn new(args: &NewArgs, output: Output) -> Result<ExitCode> {
     let file = ClusterFile::create(path, &text)?;
     let secret = Secrets::make(file.config(), SystemTime::now())?.write(path, &recipient)?;
     if output.json {
-        let files = serde_json::json!({"object": path, "secrets": secret, "identity": identity});
+        let text = |path: &Path| path.display().to_string();
+        let files = serde_json::json!({
+            "object": text(path), "secrets": text(&secret), "identity": text(&identity),
+        });
         arguments::print_json(&files)?;
     } else {
         arguments::print(&format!(
@@ -333,7 +336,7 @@ fn told(folder: &Folder, state: &State, output: Output) -> Result<ExitCode> {
     if output.json {
         let all = serde_json::json!({
             "ready": state.ready, "waitsFor": state.waits_for, "process": state.process,
-            "kubeconfig": folder.kubeconfig(),
+            "kubeconfig": folder.kubeconfig().display().to_string(),
         });
         arguments::print_json(&all)?;
     } else if state.ready {

@@ -185,20 +185,28 @@ pub(crate) fn timeline(
     if let Some(path) = &args.svg {
         std::fs::write(path, timeline::svg(&spans, &title))
             .with_context(|| format!("writing {}", path.display()))?;
-        arguments::print(&format!("{}\n", path.display()))?;
+        drawn("svg", path, &output)?;
     } else if let Some(path) = &args.page {
         let reading = || format!("reading {}", path.display());
         let html = fs::read_to_string(path).with_context(reading)?;
         let page = Page::read(&html).with_context(reading)?;
         let html = page.html(Some(&timeline::svg(&spans, &title)))?;
         atomic_file::write(path, 0o666, |file| Ok(file.write_all(html.as_bytes())?))?;
-        arguments::print(&format!("{}\n", path.display()))?;
+        drawn("page", path, &output)?;
     } else if output.json {
         arguments::print_json(&spans)?;
     } else {
         arguments::print(&timeline::table(&spans))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints which file has the picture.
+fn drawn(kind: &str, path: &Path, output: &Output) -> Result<()> {
+    match output.json {
+        true => arguments::print_json(&serde_json::json!({ kind: path.display().to_string() })),
+        false => arguments::print(&format!("{}\n", path.display())),
+    }
 }
 
 /// The last boot's name and JSON lines, from a file or from the disk of a node that `slipway run --node` kept.
@@ -221,11 +229,16 @@ fn boot(from: &Path, output: &Output, interrupt: &Interrupt) -> Result<(String, 
 pub(crate) fn pxe_serve(
     folder: &Path,
     listen: std::net::SocketAddr,
+    output: Output,
     interrupt: &Interrupt,
 ) -> Result<ExitCode> {
     let _guard = interrupt.guard();
     let server = pxe::Server::start(folder, listen)?;
-    arguments::print(&format!("{}\n", server.url()))?;
+    let url = server.url();
+    match output.json {
+        true => arguments::print_json(&serde_json::json!({ "url": url }))?,
+        false => arguments::print(&format!("{url}\n"))?,
+    }
     while !interrupt.requested() {
         std::thread::sleep(LOOK);
     }

@@ -55,7 +55,8 @@ fn add(args: &AddArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode
     let written = put(&mut tables, &entry, args.replace)?;
     if output.json {
         arguments::print_json(&serde_json::json!({
-            "version": entry.version, "id": entry.id, "file": path, "written": written,
+            "version": entry.version, "id": entry.id,
+            "file": path.display().to_string(), "written": written,
         }))?;
     } else {
         let what = if written {
@@ -160,12 +161,12 @@ fn check(path: &Path, output: Output) -> Result<ExitCode> {
     // Reading refuses what is not whole, with all that is wrong.
     let tables = Tables::read(path)?;
     let (carried, own) = (tables.carried.releases.len(), tables.own.releases.len());
+    let file = path.display().to_string();
     if output.json {
         arguments::print_json(
-            &serde_json::json!({ "carried": carried, "own": own, "file": path }),
+            &serde_json::json!({ "carried": carried, "own": own, "file": file }),
         )?;
     } else {
-        let file = path.display();
         arguments::print(&match path.exists() {
             true => format!("carried table: {carried} whole; {file}: {own} whole\n"),
             false => format!("carried table: {carried} whole; {file} is not there\n"),

@@ -1,7 +1,8 @@
 //! Files of an archive: from a server, or from a folder of this host (`file:`).
 
 use std::collections::BTreeSet;
-use std::io::{Read as _, Write as _};
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _, Seek as _, Write as _};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -14,6 +15,8 @@ use crate::host::preflight::network;
 
 /// The scheme of folders of this host.
 pub const SCHEME: &str = "file://";
+/// Bytes that are copied at a time.
+const PIECE: usize = 1 << 20;
 /// What the error says when a `file:` URL names a file that does not exist.
 const NO_FILE: &str = "there is no such file";
 
@@ -65,22 +68,7 @@ impl Files {
             let want = Want::new(url, size).digest(digest);
             return asked(want, |want| self.client.file(want, target, on_bytes));
         };
-        let content = read(url, Path::new(path), size)?;
-        let found = digest.of_same_kind(&content);
-        if found != digest {
-            return Err(Failure::Digest {
-                url: url.to_owned(),
-                expected: Box::new(digest),
-                found: Box::new(found),
-            });
-        }
-        atomic_file::write(target, 0o644, |file| Ok(file.write_all(&content)?)).map_err(
-            |error| Failure::Disk {
-                path: target.to_owned(),
-                source: std::io::Error::other(format!("{error:#}")),
-            },
-        )?;
-        on_bytes(content.len() as u64);
+        on_bytes(copy((url, size, digest), Path::new(path), target)?);
         Ok(())
     }
 }
@@ -146,26 +134,87 @@ pub fn by_hash(sha256: &str) -> String {
     format!("{}/{sha256}", sha256.get(..2).unwrap_or("xx"))
 }
 
+/// The content of a file of this host.
 fn read(url: &str, path: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
-    let refused = |error: std::io::Error| Failure::Refused {
+    let mut content = Vec::new();
+    open(url, path)?
+        .take(limit.saturating_add(1))
+        .read_to_end(&mut content)
+        .map_err(|error| refused(url, &error))?;
+    within(url, content.len() as u64, limit)?;
+    Ok(content)
+}
+
+/// Copies a file of this host to `target`, piece by piece: it may have gigabytes. Gives its size in bytes.
+fn copy(
+    (url, limit, digest): (&str, u64, Digest),
+    path: &Path,
+    target: &Path,
+) -> Result<u64, Failure> {
+    let mut from = open(url, path)?.take(limit.saturating_add(1));
+    let mut size = 0;
+    let written = atomic_file::write(target, 0o644, |file| {
+        let mut piece = vec![0; PIECE];
+        loop {
+            let read = match from.read(&mut piece) {
+                Ok(0) => break,
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(refused(url, &error).into()),
+            };
+            file.write_all(&piece[..read])?;
+            size += read as u64;
+        }
+        within(url, size, limit)?;
+        file.rewind()?;
+        let found = digest.of_reader(file)?;
+        if found != digest {
+            return Err(Failure::Digest {
+                url: url.to_owned(),
+                expected: Box::new(digest),
+                found: Box::new(found),
+            }
+            .into());
+        }
+        Ok(())
+    });
+    match written {
+        Ok(()) => Ok(size),
+        Err(error) => Err(error.downcast().unwrap_or_else(|error| disk(target, error))),
+    }
+}
+
+fn open(url: &str, path: &Path) -> Result<File, Failure> {
+    File::open(path).map_err(|error| refused(url, &error))
+}
+
+fn refused(url: &str, error: &io::Error) -> Failure {
+    Failure::Refused {
         url: url.to_owned(),
         why: match error.kind() {
-            std::io::ErrorKind::NotFound => NO_FILE.to_owned(),
+            ErrorKind::NotFound => NO_FILE.to_owned(),
             _ => error.to_string(),
         },
-    };
-    let file = std::fs::File::open(path).map_err(refused)?;
-    let mut content = Vec::new();
-    file.take(limit + 1)
-        .read_to_end(&mut content)
-        .map_err(refused)?;
-    if content.len() as u64 > limit {
-        return Err(Failure::TooLarge {
+    }
+}
+
+fn within(url: &str, size: u64, limit: u64) -> Result<(), Failure> {
+    match size <= limit {
+        true => Ok(()),
+        false => Err(Failure::TooLarge {
             url: url.to_owned(),
             limit,
-        });
+        }),
     }
-    Ok(content)
+}
+
+/// The failure of a write, of the system's own kind: that a disk is full is said otherwise than other errors.
+fn disk(target: &Path, error: anyhow::Error) -> Failure {
+    let source = error.downcast::<io::Error>();
+    Failure::Disk {
+        path: target.to_owned(),
+        source: source.unwrap_or_else(|error| io::Error::other(format!("{error:#}"))),
+    }
 }
 
 #[cfg(test)]
@@ -191,6 +240,14 @@ mod tests {
         std::fs::write(folder.path().join("a"), "contents").unwrap();
         assert!(matches!(fetch("a", 8), Err(Failure::Digest { .. })));
         assert_eq!(std::fs::read(&target).unwrap(), b"content");
+        let below = target.join("below");
+        let failure = files.file((&url("a"), 8, digest), &below, &|_| ());
+        let Err(Failure::Disk { source, .. }) = failure else {
+            panic!("{failure:?}")
+        };
+        assert_eq!(source.kind(), ErrorKind::NotADirectory, "{source}");
+        let no_file = fetch("", 8).unwrap_err();
+        assert!(matches!(no_file, Failure::Refused { .. }), "{no_file}");
         let read = files.bytes(&url("a"), 8, &|_| ()).unwrap();
         assert_eq!(read, b"contents");
     }

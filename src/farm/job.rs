@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::environment::OUTPUT;
+
 /// The capabilities of a build: owners and rights of files, and for the programs that it starts
 /// namespaces with mounts and a loopback interface.
 const CAPABILITIES: &[&str] = &[
@@ -27,7 +29,6 @@ const KEPT: u32 = 24 * 3600;
 const RETRIES: u32 = 1;
 /// Paths in the builder's container.
 const INPUT: &str = "/input";
-const OUTPUT: &str = "/output";
 const CACHE: &str = "/cache";
 const SECRET: &str = "/signing-key";
 

@@ -71,6 +71,8 @@ pub struct Cache {
     root: PathBuf,
     boot: String,
     made: Mutex<Vec<PathBuf>>,
+    /// Asked before a step is made. Dropped before the uses: until all is sent, no other program removes what is.
+    shared: Option<Arc<dyn Shared>>,
     /// What this run may use.
     uses: Uses,
     /// The lists of suites that this run has read.
@@ -79,8 +81,6 @@ pub struct Cache {
     look_only: bool,
     /// Its size above which [`Cache::bound`] removes entries.
     limit: Limit,
-    /// Asked before a step is made.
-    shared: Option<Arc<dyn Shared>>,
     /// Locked shared by every run: earlier versions removed old entries under an exclusive lock.
     _in_use: File,
 }

@@ -16,6 +16,16 @@ const COMPRESSED: u64 = 1 << 62;
 const ZERO: u64 = 1;
 /// Size limit of the first table, bytes: that of QEMU.
 const TABLE: u64 = 32 << 20;
+/// Where version 3 has the features that a reader must know.
+const FEATURES: u64 = 72;
+/// Those that decide nothing about where content is: reference counts that are out of date, and how compressed clusters are compressed.
+const HARMLESS: u64 = 1 | 1 << 3;
+/// The others: the metadata is damaged, the content is in another file, entries of 16 bytes.
+const HARMFUL: [(u64, &str); 3] = [
+    (1 << 1, "whose metadata is marked as damaged"),
+    (1 << 2, "whose content is in another file"),
+    (1 << 4, "with subclusters (extended_l2)"),
+];
 
 /// A qcow2 disk, read through its tables.
 #[derive(Debug)]
@@ -56,6 +66,9 @@ impl Disk {
             length <= TABLE,
             "a qcow2 disk with a table of {length} bytes"
         );
+        if long(4) == 3 {
+            check_features(&file)?;
+        }
         let mut table = vec![0; usize::try_from(length)?];
         file.read_exact_at(&mut table, quad(40))
             .context("reading the qcow2 table")?;
@@ -89,6 +102,22 @@ impl Disk {
         let cluster = entry & OFFSET;
         Ok((cluster != 0 && entry & ZERO == 0).then_some(cluster + at % (1 << self.bits)))
     }
+}
+
+/// Refuses features by which the tables do not say where content is: it would be read wrongly, without an error.
+fn check_features(file: &File) -> Result<()> {
+    let mut field = [0; 8];
+    file.read_exact_at(&mut field, FEATURES)
+        .context("reading the qcow2 header")?;
+    let features = u64::from_be_bytes(field) & !HARMLESS;
+    let known = HARMFUL.iter().find(|(bit, _)| features & bit != 0);
+    let what = known.map(|(_, what)| (*what).to_owned());
+    let what = what.unwrap_or_else(|| format!("with unknown features ({features:#x})"));
+    ensure!(
+        features == 0,
+        "a qcow2 disk {what}; convert it to a raw disk first"
+    );
+    Ok(())
 }
 
 fn entries(table: &[u8]) -> Vec<u64> {
@@ -144,6 +173,32 @@ impl Write for Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As `qemu-img create -o extended_l2=on`, and `-o data_file=…`, write it.
+    #[test]
+    fn features_by_which_content_is_elsewhere_are_refused() {
+        let open = |version: u8, features: u64| {
+            let mut header = [0; 104];
+            header[..4].copy_from_slice(&MAGIC);
+            header[7] = version;
+            header[23] = 16;
+            header[72..80].copy_from_slice(&features.to_be_bytes());
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&header).unwrap();
+            Disk::open(file).map_err(|error| error.to_string())
+        };
+        for (features, words) in [
+            (1 << 4, "with subclusters (extended_l2)"),
+            (1 << 2, "whose content is in another file"),
+            (1 << 1 | 1, "marked as damaged"),
+            (1 << 9, "with unknown features (0x200)"),
+        ] {
+            let error = open(3, features).unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
+        // Left open by a QEMU that was killed; and what version 2 has there is no field.
+        assert!(open(3, 1).is_ok() && open(3, 1 << 3).is_ok() && open(2, 1 << 4).is_ok());
+    }
 
     #[test]
     fn a_table_that_is_too_large_takes_no_memory() {

@@ -26,8 +26,8 @@ const KNOWN: &[&str] = &["2cb06c85b5f01c4f6b72c3983d9f66d44aac0a7ac997ee55e7e429
 const AWAY: &str = "usr/sbin/.update-ca-certificates.slipway";
 /// Present once the script was called.
 const CALLED: &str = "run/slipway-update-ca-certificates";
-/// Which authorities are enabled: paths below [`AUTHORITIES`].
-const CONF: &str = "etc/ca-certificates.conf";
+/// The list of the script, an absolute path of the tree: which authorities are enabled, each a path below [`AUTHORITIES`].
+pub(crate) const CA_LIST: &str = "/etc/ca-certificates.conf";
 const AUTHORITIES: &str = "usr/share/ca-certificates";
 /// Authorities of the administrator.
 const LOCAL: &str = "usr/local/share/ca-certificates";
@@ -97,7 +97,8 @@ impl Certificates {
             links: BTreeMap::new(),
             bundle: String::new(),
         };
-        let Ok(conf) = fs::read_to_string(root.join(CONF)) else {
+        let list = root.join(CA_LIST.trim_start_matches('/'));
+        let Ok(conf) = fs::read_to_string(list) else {
             return Ok(None);
         };
         for line in conf.lines().filter(|line| !line.is_empty()) {
@@ -186,7 +187,7 @@ mod tests {
             fs::create_dir_all(root.join(path)).unwrap();
         }
         fs::write(root.join(AUTHORITIES).join("Odd.crt"), ODD.trim_end()).unwrap();
-        fs::write(root.join(CONF), conf).unwrap();
+        fs::write(root.join(CA_LIST.trim_start_matches('/')), conf).unwrap();
         folder
     }
 

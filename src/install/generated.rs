@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use super::certificates::CA_LIST;
 use super::package::Unpacked;
 use super::report::Made;
 use crate::host::tree;
@@ -34,7 +35,7 @@ const PURE: &[&str] = &[
     "/var/lib/systemd/catalog/database",
     "/var/lib/systemd/deb-systemd-*",
     // update-ca-certificates.
-    "/etc/ca-certificates.conf",
+    CA_LIST,
     "/etc/ssl/certs/ca-certificates.crt",
     // Texts in the scripts of kmod, netbase, libwrap0, mdadm, locales, postfix and postgresql-common.
     "/etc/modules",

@@ -102,13 +102,19 @@ fn write(
         out.push((name, hash?));
     }
     out.sort();
-    let text: String = out
+    let lines = out
         .iter()
-        .map(|(name, hash)| format!("{hash}  {name}\n"))
-        .collect();
-    fs::write(output.join(SUMS), text).with_context(|| format!("writing {SUMS}"))?;
+        .map(|(name, hash)| (name.as_str(), hash.as_str()));
+    fs::write(output.join(SUMS), text(lines)).with_context(|| format!("writing {SUMS}"))?;
     step.made(None);
     Ok(out)
+}
+
+/// The list of these files, (path, hash), in their order.
+pub(super) fn text<'a>(files: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    files
+        .map(|(name, hash)| format!("{hash}  {name}\n"))
+        .collect()
 }
 
 /// Files below a folder with their sizes, by path, without the list itself and what contains times.

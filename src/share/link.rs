@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Error, Result};
 
+use crate::host::interrupt::Interrupt;
 use crate::host::progress::Progress;
 use crate::store::{Haste, Store};
 
@@ -17,6 +18,7 @@ pub(super) struct Link {
     url: String,
     options: fetch::Options,
     progress: Progress,
+    interrupt: Interrupt,
     /// Connections that no thread uses now.
     stores: Mutex<Vec<Store>>,
     failures: AtomicU32,
@@ -27,20 +29,27 @@ impl Link {
         url: String,
         options: &fetch::Options,
         progress: &Progress,
+        interrupt: &Interrupt,
         store: Store,
     ) -> Self {
         Self {
             url,
             options: options.clone(),
             progress: progress.clone(),
-            stores: Mutex::new(vec![store]),
+            interrupt: interrupt.clone(),
+            stores: Mutex::new(vec![store.ended_by(interrupt)]),
             failures: AtomicU32::new(0),
         }
     }
 
     /// Whether the store is asked at all.
     pub(super) fn is_up(&self) -> bool {
-        self.failures.load(Ordering::Relaxed) < FAILURES
+        self.failures.load(Ordering::Relaxed) < FAILURES && !self.is_interrupted()
+    }
+
+    /// Whether the user ends the program.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.interrupt.requested()
     }
 
     /// Does something with a connection that no other thread uses.
@@ -52,7 +61,10 @@ impl Link {
             .pop();
         let mut store = match idle {
             Some(store) => store,
-            None => Store::open(&self.url, &self.options, Haste::Hasty)?,
+            None => {
+                let store = Store::open(&self.url, &self.options, Haste::Hasty)?;
+                store.ended_by(&self.interrupt)
+            }
         };
         let done = work(&mut store);
         self.stores
@@ -62,8 +74,11 @@ impl Link {
         done
     }
 
-    /// Notes a failure of the store, which is not that of the build.
+    /// Notes a failure of the store, which is not that of the build. What the user has interrupted is none.
     pub(super) fn failed(&self, doing: &str, error: &Error) {
+        if self.is_interrupted() {
+            return;
+        }
         let before = self.failures.fetch_add(1, Ordering::Relaxed);
         if before < FAILURES {
             self.progress

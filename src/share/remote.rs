@@ -15,6 +15,7 @@ use super::settings::Remote;
 use super::{statement, unpack};
 use crate::debian::files::is_gone;
 use crate::host::cache::{Key, Shared};
+use crate::host::interrupt::Interrupt;
 use crate::host::progress::{Progress, bytes};
 use crate::store::{Haste, Object, Store};
 
@@ -53,7 +54,8 @@ impl Refusal {
 }
 
 impl RemoteCache {
-    /// The remote cache of these settings; `scratch` is a folder for archives. No request is made.
+    /// The remote cache of these settings; `scratch` is a folder for archives. No request is made. A large upload is taken back if the
+    /// user interrupts the program, which waits for that.
     ///
     /// # Errors
     /// If its address is wrong, or is one that results cannot be sent to although there is a signing key.
@@ -62,6 +64,7 @@ impl RemoteCache {
         options: &fetch::Options,
         progress: &Progress,
         scratch: &Path,
+        interrupt: &Interrupt,
     ) -> Result<Self> {
         let store = Store::open(&remote.url, options, Haste::Hasty)?;
         anyhow::ensure!(
@@ -69,7 +72,8 @@ impl RemoteCache {
             "the remote cache {} is only read: no results can be sent to it, and there is a signing key",
             fetch::shown(&remote.url)
         );
-        let link = Arc::new(Link::new(remote.url, options, progress, store));
+        let link = Link::new(remote.url, options, progress, interrupt, store);
+        let link = Arc::new(link);
         let sender = remote
             .secret
             .map(|secret| Sender::new(Arc::clone(&link), Arc::new(secret), scratch.to_owned()));
@@ -112,6 +116,15 @@ impl RemoteCache {
     fn count(&self, size: u64) {
         self.fetched.fetch_add(1, Ordering::Relaxed);
         self.size.fetch_add(size, Ordering::Relaxed);
+    }
+}
+
+/// A command that is no build, such as `lock`, makes results too, and ends with its session: they are sent before.
+impl Drop for RemoteCache {
+    fn drop(&mut self) {
+        if !std::thread::panicking() && !self.link.is_interrupted() {
+            self.finish();
+        }
     }
 }
 

@@ -53,6 +53,14 @@ fn a_boot_is_drawn_into_the_page_of_a_build_and_a_later_one_takes_its_place() {
         "{second}"
     );
 
+    // What a program reads is JSON.
+    for (option, kind) in [("--page", "page"), ("--svg", "svg")] {
+        let (boot, to) = (at("first.jsonl"), at("report.html"));
+        let output = slipway(&["--json", "timeline", &boot, option, &to]);
+        let said: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(said, serde_json::json!({ kind: to }));
+    }
+
     // Another file is left alone.
     std::fs::write(&html, "<html></html>").unwrap();
     let output = slipway(&["timeline", &at("first.jsonl"), "--page", &html]);

@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use fetch::{Credentials, Endpoints};
 use slipway::host::cache::{Cache, Key};
+use slipway::host::interrupt::Interrupt;
 use slipway::host::progress::{Kind, Progress};
 use slipway::host::sandbox::become_root_of_namespace;
 use slipway::host::session::Session;
@@ -206,7 +207,7 @@ impl Bench {
             secret: signs.then_some(secret),
         };
         let progress = Progress::new(Kind::Quiet);
-        let shared = RemoteCache::open(remote, options, &progress, folder)?;
+        let shared = RemoteCache::open(remote, options, &progress, folder, &Interrupt::default())?;
         cache.share(Some(Arc::new(shared)));
         Ok(cache)
     }

@@ -1,7 +1,9 @@
 //! A registry that requires a token, and one that sends wrong content.
 
-use super::*;
+use fetch::Repository;
 use sha2::Digest as _;
+
+use super::*;
 
 fn digest(bytes: &[u8]) -> String {
     let digits: String = sha2::Sha256::digest(bytes)
@@ -185,4 +187,128 @@ fn content_that_is_not_what_its_digest_says_is_refused() {
     )
     .unwrap_err();
     assert!(matches!(failure, Failure::Digest { .. }), "{failure}");
+}
+
+/// A registry that takes blobs into the repository `a`, from whoever has its token.
+fn writable(answer: impl Fn(&Request) -> Answer + Send + Sync + 'static) -> (String, Log) {
+    serve(move |request| {
+        let host = request.header("host").unwrap();
+        if request.path.starts_with("/token?") {
+            return ok(br#"{"token":"t"}"#);
+        }
+        if request.header("authorization") == Some("Bearer t") {
+            return answer(request);
+        }
+        let challenge = format!(
+            r#"Bearer realm="http://{host}/token",service="reg",scope="repository:a:pull,push""#
+        );
+        let challenge = vec![("WWW-Authenticate", challenge)];
+        ("401 Unauthorized", challenge, Vec::new())
+    })
+}
+
+fn client() -> blocking::Client {
+    let options = Options {
+        ca_bundle: Some(Vec::new()),
+        ..Options::default()
+    };
+    blocking::Client::new(&options).unwrap()
+}
+
+/// The registry `distribution` redirects HEAD too where its storage has addresses of its own.
+#[test]
+fn a_blob_that_a_registry_keeps_elsewhere_is_there_and_the_token_stays() {
+    let (store, at_store) = serve(|request| match request.path.as_str() {
+        "/there?sig=x" => ok(b"blob"),
+        "/locked?sig=x" => (
+            "401 Unauthorized",
+            vec![("WWW-Authenticate", "Basic realm=\"x\"".to_owned())],
+            Vec::new(),
+        ),
+        _ => status("404 Not Found"),
+    });
+    let (host, log) = writable(move |request| {
+        let blob = request.path.rsplit(':').next().unwrap();
+        let location = format!("http://{store}/{blob}?sig=x");
+        match request.method.as_str() {
+            "HEAD" if blob == "missing" => status("404 Not Found"),
+            "HEAD" => (
+                "307 Temporary Redirect",
+                vec![("Location", location)],
+                Vec::new(),
+            ),
+            _ => status("500 Internal Server Error"),
+        }
+    });
+    let client = client();
+    let mut repository = Repository::new(&host, "a");
+    let mut has = |blob: &str| {
+        let digest = format!("sha256:{blob}");
+        client.run(async |client| repository.has_blob(client, &digest).await)
+    };
+    assert!(has("there").unwrap());
+    assert!(!has("missing").unwrap() && !has("collected").unwrap());
+    // What the store wants is no challenge of the registry's.
+    let failure = has("locked").unwrap_err().to_string();
+    assert!(
+        failure.contains("/locked: the server answered 401"),
+        "{failure}"
+    );
+    let at_store = at_store.lock().unwrap();
+    let seen: Vec<_> = at_store
+        .iter()
+        .map(|one| (one.method.as_str(), one.header("authorization")))
+        .collect();
+    assert_eq!(seen, [("HEAD", None); 3]);
+    let tokens = log.lock().unwrap();
+    let tokens = tokens.iter().filter(|one| one.path.starts_with("/token?"));
+    assert_eq!(tokens.count(), 1);
+}
+
+#[test]
+fn an_upload_that_is_put_off_is_begun_again_once_the_registry_says() {
+    let first = Mutex::new(None);
+    let (host, log) = writable(move |request| match request.method.as_str() {
+        "HEAD" => status("404 Not Found"),
+        "POST" => (
+            "202 Accepted",
+            vec![("Location", "uploads/1?state=x".to_owned())],
+            Vec::new(),
+        ),
+        _ => {
+            let mut first = first.lock().unwrap();
+            let began = *first.get_or_insert_with(std::time::Instant::now);
+            match began.elapsed() < Duration::from_millis(900) {
+                true => (
+                    "429 Too Many Requests",
+                    vec![("Retry-After", "1".to_owned())],
+                    Vec::new(),
+                ),
+                false => status("201 Created"),
+            }
+        }
+    });
+    let content = vec![7; 100_000];
+    let name = digest(&content);
+    let mut repository = Repository::new(&host, "a");
+    client()
+        .run(async |client| {
+            let content = Content::Bytes(&content);
+            repository.push_blob(client, &name, content).await
+        })
+        .unwrap();
+    let log = log.lock().unwrap();
+    let of = |method: &str| {
+        let of_method = log.iter().filter(|one| one.method == method);
+        // Those that the registry answered 401 had no token.
+        let allowed = of_method.filter(|one| one.header("authorization").is_some());
+        allowed.cloned().collect::<Vec<_>>()
+    };
+    let (begun, sent) = (of("POST"), of("PUT"));
+    assert_eq!((begun.len(), sent.len()), (2, 2), "{log:?}");
+    for one in sent {
+        let digest = name.replace(':', "%3A");
+        let path = format!("/v2/a/blobs/uploads/uploads/1?state=x&digest={digest}");
+        assert_eq!((one.path, one.body), (path, content.clone()));
+    }
 }

@@ -53,11 +53,12 @@ impl RenderArgs {
     /// The settings of the Jobs: what the arguments say, and this machine's own way to the remote cache.
     ///
     /// # Errors
-    /// If the settings of this machine are wrong, there is a key and nothing to sign, or a variable has a password.
+    /// If the settings of this machine are wrong, there is a key and nothing to sign, the Jobs cannot use the remote cache, or a variable
+    /// or an address has a password.
     pub(crate) fn settings(&self, remote_cache: Option<&str>) -> Result<farm::Settings> {
         let site = share::settings::Settings::read(remote_cache)?;
         let endpoints = site.fetch_options().endpoints;
-        let cache = site.remote.map(|remote| {
+        let cache: Option<(String, Vec<String>)> = site.remote.map(|remote| {
             let keys = remote.trusted.iter().map(ToString::to_string).collect();
             (remote.url, keys)
         });
@@ -65,6 +66,8 @@ impl RenderArgs {
             cache.is_some() || self.signing_key.is_none(),
             "--signing-key signs results for a remote cache, and there is none; name it by --remote-cache"
         );
+        let url = cache.as_ref().map(|(url, _)| url.as_str());
+        farm::check_cache(url, endpoints.s3.as_deref(), self.signing_key.is_some())?;
         let host = Host::here();
         let mirrors = match Mirrors::find(None, None, &host) {
             Ok(mirrors) => Some(mirrors),

@@ -47,7 +47,7 @@ fn show_cache(cache: &Cache, json: bool) -> Result<()> {
     let limit = cache.limit().0;
     if json {
         return arguments::print_json(&serde_json::json!({
-            "folder": folder, "used": used, "limit": limit, "entries": entries,
+            "folder": folder.display().to_string(), "used": used, "limit": limit, "entries": entries,
         }));
     }
     let limit = match limit {
@@ -86,7 +86,9 @@ fn keygen(file: &Path, name: Option<&str>, output: &Output) -> Result<ExitCode> 
     let name = name.or(stem).context("the key has no name")?;
     let public = SecretKey::create(name, file)?.public()?.to_string();
     match output.json {
-        true => arguments::print_json(&serde_json::json!({ "file": file, "public": public }))?,
+        true => arguments::print_json(&serde_json::json!({
+            "file": file.display().to_string(), "public": public,
+        }))?,
         false => arguments::print(&format!("{public}\n"))?,
     }
     Ok(ExitCode::SUCCESS)

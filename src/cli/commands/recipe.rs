@@ -58,7 +58,7 @@ pub(crate) fn build(args: &BuildArgs, output: Output, interrupt: &Interrupt) -> 
         let variant = choice.variant;
         told.push(of_variant(
             variant.as_deref(),
-            serde_json::json!({ "out": built.out, "steps": steps }),
+            serde_json::json!({ "out": built.out.display().to_string(), "steps": steps }),
         ));
         folders += &format!("{}\n", built.out.display());
         removed += &built
@@ -161,7 +161,7 @@ fn plan(args: &BuildArgs, path: &Path, choices: &[Choice], output: Output) -> Re
         told.push(of_variant(
             choice.variant.as_deref(),
             serde_json::json!({
-                "out": out, "artifacts": artifacts, "lock": locked,
+                "out": out.display().to_string(), "artifacts": artifacts, "lock": locked,
                 "downloads": missing.len(), "bytes": size, "files": missing, "steps": steps,
             }),
         ));

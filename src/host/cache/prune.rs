@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::uses::{self, Others};
 use super::{Cache, MADE, SYNCED};
@@ -21,11 +21,17 @@ pub struct Entry {
     /// Its kind: a step's name, or `download`.
     pub kind: String,
     /// Its path.
+    #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
     /// Bytes on the disk.
     pub size: u64,
     /// Seconds since it was last used.
     pub age: u64,
+}
+
+/// A path as text: one that is not UTF-8 cannot be in JSON.
+fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
 }
 
 impl Cache {

@@ -10,6 +10,9 @@ use nix::unistd::{Uid, User};
 use super::distribution::Distribution;
 use crate::host::sandbox;
 
+/// This process's label, as AppArmor shows it since Linux 5.8 (security/apparmor/lsm.c, `apparmor_getselfattr`).
+const APPARMOR: &str = "/proc/self/attr/apparmor/current";
+
 /// The capabilities that a build needs of root, by number (linux/capability.h), with their names.
 const NEEDED: [(u8, &str); 10] = [
     (21, "CAP_SYS_ADMIN"),
@@ -46,6 +49,8 @@ pub(super) struct Facts {
     pub(super) helpers: Vec<Helper>,
     /// The kernel setting that forbids user namespaces, with the command that allows them.
     pub(super) sysctl: Option<String>,
+    /// The AppArmor profile that confines this process.
+    pub(super) profile: Option<String>,
     /// The distribution of the host.
     pub(super) distribution: Distribution,
 }
@@ -74,6 +79,7 @@ impl Facts {
             without_ids: sandbox::without_subordinate_ids(user, &name),
             helpers: helpers(&env::var_os("PATH").unwrap_or_default()),
             sysctl: sandbox::forbidding_sysctl(Path::new("/proc/sys")),
+            profile: profile(&fs::read_to_string(APPARMOR).unwrap_or_default()),
             distribution: Distribution::here(),
             user: name,
         }
@@ -85,6 +91,12 @@ fn number(status: &str, key: &str, radix: u32) -> Option<u64> {
     let mut lines = status.lines();
     let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     u64::from_str_radix(value.trim(), radix).ok()
+}
+
+/// The profile of a label, `NAME (MODE)`, if it refuses anything: nothing is refused without one, and by one in another mode than these.
+fn profile(label: &str) -> Option<String> {
+    let (name, mode) = label.trim_end_matches(['\n', '\0']).rsplit_once(" (")?;
+    matches!(mode, "enforce)" | "kill)" | "mixed)" | "prompt)").then(|| name.to_owned())
 }
 
 /// The needed capabilities that are not in effect; none if it is not known.
@@ -148,6 +160,21 @@ mod tests {
         assert_eq!(docker, ["CAP_SYS_ADMIN", "CAP_NET_ADMIN"]);
         assert_eq!(lacks("CapEff:\t0000000000000000\n").len(), NEEDED.len());
         assert_eq!(lacks(""), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_profile_counts_where_it_refuses() {
+        let of = |label: &str| profile(label);
+        assert_eq!(of("closed (enforce)\n").as_deref(), Some("closed"));
+        assert_eq!(of("a (b) (kill)").as_deref(), Some("a (b)"));
+        for label in [
+            "unconfined\n",
+            "slipway (unconfined)\n",
+            "closed (complain)\n",
+            "",
+        ] {
+            assert_eq!(of(label), None, "{label}");
+        }
     }
 
     #[test]

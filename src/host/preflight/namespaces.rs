@@ -64,13 +64,19 @@ fn explain(facts: &Facts, refusal: &str) -> Vec<Finding> {
     if !reasons.is_empty() {
         return reasons;
     }
-    let remedy = match facts.root {
+    let mut remedy = match facts.root {
         true => {
             "allow this program mount and user namespaces in the host's security policy, or use another host"
         }
         false => "allow user namespaces in the host's security policy, or run as root",
-    };
-    vec![Finding::missing(NAME, refusal, remedy)]
+    }
+    .to_owned();
+    let mut found = refusal.to_owned();
+    if let Some(profile) = &facts.profile {
+        found += &format!("; the AppArmor profile {profile} confines this program");
+        remedy += "; in an AppArmor profile that is the rule `userns,`, beside `mount,`, `umount,` and `pivot_root,`";
+    }
+    vec![Finding::missing(NAME, found, remedy)]
 }
 
 /// Root without all of its rights is root of a container.
@@ -190,6 +196,7 @@ mod tests {
             without_ids: Vec::new(),
             helpers: Vec::new(),
             sysctl: None,
+            profile: None,
             distribution: Distribution::Debian,
         }
     }
@@ -269,8 +276,16 @@ mod tests {
     fn an_unknown_reason_keeps_the_kernels_words() {
         let said = text(&explain(&facts(), REFUSAL));
         assert!(
-            said.contains(REFUSAL) && said.contains("run as root"),
+            said.contains(REFUSAL) && said.contains("run as root") && !said.contains("AppArmor"),
             "{said}"
         );
+        let confined = Facts {
+            profile: Some("closed".to_owned()),
+            ..facts()
+        };
+        let said = text(&explain(&confined, REFUSAL));
+        for part in [REFUSAL, "the AppArmor profile closed confines", "`userns,`"] {
+            assert!(said.contains(part), "{part} is not in {said}");
+        }
     }
 }

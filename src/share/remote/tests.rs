@@ -1,8 +1,12 @@
 //! Two caches and a store between them: what is sound is taken, what is not is refused, and a store that is away ends no build.
 
-use std::net::TcpListener;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
+
+use fetch::{Credentials, Endpoints};
 
 use super::*;
 use crate::host::cache::Cache;
@@ -37,8 +41,9 @@ impl Bench {
         };
         let progress = Progress::new(Kind::Quiet);
         let options = fetch::Options::default();
-        let shared = RemoteCache::open(remote, &options, &progress, cache.root()).unwrap();
-        cache.share(Some(Arc::new(shared)));
+        let interrupt = Interrupt::default();
+        let shared = RemoteCache::open(remote, &options, &progress, cache.root(), &interrupt);
+        cache.share(Some(Arc::new(shared.unwrap())));
         cache
     }
 
@@ -226,7 +231,112 @@ fn results_cannot_be_sent_to_what_is_only_read() {
     };
     let progress = Progress::new(Kind::Quiet);
     let place = bench.place.path();
-    let error = RemoteCache::open(remote, &fetch::Options::default(), &progress, place);
+    let (options, interrupt) = (fetch::Options::default(), Interrupt::default());
+    let error = RemoteCache::open(remote, &options, &progress, place, &interrupt);
     let error = error.unwrap_err().to_string();
     assert!(error.contains("is only read"), "{error}");
+}
+
+/// As by `slipway lock`, which compiles programs and is no build.
+#[test]
+fn what_is_made_is_sent_before_the_cache_is_closed() {
+    let bench = Bench::new();
+    let cache = bench.cache("first", &bench.url(), true);
+    // Of the size that takes a while to pack.
+    let mut random = 1_u32;
+    let bytes = std::iter::repeat_with(|| {
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        random.to_le_bytes()[3]
+    });
+    let content: Vec<u8> = bytes.take(16 << 20).collect();
+    let made = cache.step("test", &key("a"), |folder| {
+        Ok(fs::write(folder.join("x"), &content)?)
+    });
+    made.unwrap();
+    drop(cache);
+    assert!(bench.note("a").exists());
+}
+
+/// A server of S3's protocol that begins uploads in parts, and takes no part.
+fn bucket_that_takes_no_part() -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let seen = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for connection in listener.incoming() {
+            let seen = Arc::clone(&seen);
+            std::thread::spawn(move || answer(&connection.unwrap(), &seen));
+        }
+    });
+    (url, asked)
+}
+
+/// Answers the requests of a connection, each of which has no content but that of a part.
+fn answer(connection: &TcpStream, seen: &Mutex<Vec<String>>) {
+    let mut lines = BufReader::new(connection).lines().map_while(Result::ok);
+    while let Some(first) = lines.next() {
+        let method = first.split(' ').next().unwrap_or_default().to_owned();
+        seen.lock().unwrap().push(first);
+        let (status, body) = match method.as_str() {
+            "HEAD" => ("404 Not Found", ""),
+            "POST" => ("200 OK", "<R><UploadId>u</UploadId></R>"),
+            "DELETE" => ("204 No Content", ""),
+            // The content of the part is not read.
+            _ => loop {
+                std::thread::park();
+            },
+        };
+        while lines.next().is_some_and(|line| !line.is_empty()) {}
+        let length = body.len();
+        let head = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}");
+        let mut to = connection;
+        to.write_all(head.as_bytes()).unwrap();
+    }
+}
+
+#[test]
+fn a_large_upload_that_is_interrupted_is_waited_for_and_taken_back() {
+    let (url, asked) = bucket_that_takes_no_part();
+    let bench = Bench::new();
+    let remote = Remote {
+        url: "s3://bucket/cache".to_owned(),
+        trusted: Vec::new(),
+        secret: Some(SecretKey::read(&bench.secret).unwrap()),
+    };
+    let options = fetch::Options {
+        credentials: Some(Credentials {
+            key: "K".to_owned(),
+            secret: "S".to_owned(),
+            token: None,
+        }),
+        endpoints: Endpoints {
+            s3: Some(url),
+            s3_region: Some("eu-test-1".to_owned()),
+            ..Endpoints::default()
+        },
+        ..fetch::Options::default()
+    };
+    let (progress, interrupt) = (Progress::new(Kind::Quiet), Interrupt::default());
+    let shared = RemoteCache::open(remote, &options, &progress, bench.place.path(), &interrupt);
+    let shared = shared.unwrap();
+    let file = bench.place.path().join("large");
+    // More than what goes in one request.
+    let size = (512 << 20) + 1;
+    fs::File::create(&file).unwrap().set_len(size).unwrap();
+    shared.store_file(&"0".repeat(64), size, file);
+    let has = |method: &str| {
+        let asked = asked.lock().unwrap();
+        asked.iter().any(|line| line.starts_with(method))
+    };
+    let until = Instant::now() + Duration::from_secs(120);
+    while !has("PUT ") {
+        assert!(Instant::now() < until, "{asked:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(interrupt.guarded() && !has("DELETE "));
+    interrupt.request();
+    shared.finish();
+    assert!(has("DELETE "), "{asked:?}");
+    assert!(!interrupt.guarded());
 }

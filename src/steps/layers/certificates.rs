@@ -8,12 +8,11 @@ use image::paths::{CA_BUNDLE, CA_FOLDER, CERTIFICATES};
 
 use super::found::Found;
 use crate::host::cache::Cache;
+use crate::install::CA_LIST;
 use crate::layer::{Entry, Layer};
 use crate::recipe::Authority;
 
-/// What `update-ca-certificates` adds to the bundle: a line for each file below [`LISTED`].
-const LIST: &str = "/etc/ca-certificates.conf";
-/// The folder that the lines of the list are relative to.
+/// The folder that the lines of [`CA_LIST`] are relative to.
 const LISTED: &str = "/usr/share/ca-certificates/";
 
 /// The layer over what is `below`; none without authorities.
@@ -31,13 +30,13 @@ pub(super) fn layer(
     let bundle = below.text(CA_BUNDLE).unwrap_or_default();
     let mut bundle = with_last_line(bundle).context("reading the bundle of certificates")?;
     let mut entries: Vec<Entry> = Vec::new();
-    if let Some(list) = below.text(LIST) {
-        let mut list = with_last_line(list).with_context(|| format!("reading {LIST}"))?;
+    if let Some(list) = below.text(CA_LIST) {
+        let mut list = with_last_line(list).with_context(|| format!("reading {CA_LIST}"))?;
         let folder = CA_FOLDER.trim_start_matches(LISTED);
         for authority in authorities {
             list += &format!("{folder}/{}.crt\n", authority.name);
         }
-        entries.push(Entry::file(LIST, 0o644, list));
+        entries.push(Entry::file(CA_LIST, 0o644, list));
     }
     for authority in authorities {
         bundle += &authority.pem;
@@ -101,7 +100,7 @@ mod tests {
         };
         let bundle = String::from_utf8(bundle.read().unwrap()).unwrap();
         // Without update-ca-certificates there is no list.
-        assert!(!layer.entries.iter().any(|entry| entry.path == LIST));
+        assert!(!layer.entries.iter().any(|entry| entry.path == CA_LIST));
         assert_eq!(bundle, "debian\n-----BEGIN b\n-----BEGIN a\n");
         for (link, target) in [
             ("b.pem", format!("{CA_FOLDER}/b.crt")),
@@ -128,10 +127,14 @@ mod tests {
     fn authorities_are_in_the_list_of_update_ca_certificates() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path().join("cache")).unwrap();
-        let below = found(vec![Entry::file(LIST, 0o644, "# these\nmozilla/One.crt")]);
+        let below = found(vec![Entry::file(
+            CA_LIST,
+            0o644,
+            "# these\nmozilla/One.crt",
+        )]);
         let own = [authority("b"), authority("a")];
         let layer = layer(&cache, &own, &below).unwrap().unwrap();
-        let entry = layer.entries.iter().find(|entry| entry.path == LIST);
+        let entry = layer.entries.iter().find(|entry| entry.path == CA_LIST);
         let Some(Kind::File(list)) = entry.map(|entry| &entry.kind) else {
             panic!("no list")
         };
