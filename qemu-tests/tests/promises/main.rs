@@ -16,6 +16,8 @@ mod etcd_writes;
 mod faults;
 mod filesystems;
 mod first_boot;
+mod hangs;
+mod hosts;
 mod ignition;
 mod kube_proxy;
 mod kubeadm;
@@ -68,14 +70,12 @@ const PROMISES: &[Promise] = promises![
     boot::a_second_boot_uses_no_network_and_formats_nothing,
     etcd_disk::without_it_the_kubelet_waits_and_the_console_says_why,
     etcd_disk::unknown_content_is_refused_and_unchanged,
-    etcd_disk::a_node_takes_no_other_volume_than_its_own,
     ignition::a_wrong_hash_leaves_nothing_applied,
     ignition::kernel_arguments_take_one_reboot,
     ignition::a_changed_config_is_reported_and_not_applied,
     disks::file_systems_are_made_once_and_survive_a_second_boot,
     disks::a_partition_is_resized_in_place,
     disks::a_mismatch_is_refused_and_no_disk_changes,
-    disks::disks_have_the_names_that_udev_gives_them,
     stack::an_encrypted_mirror_serves_as_var,
     stack::an_existing_array_is_not_made_again,
     verity::a_flipped_byte_of_the_superblock_ends_in_the_report,
@@ -87,7 +87,6 @@ const PROMISES: &[Promise] = promises![
     secrets::secrets_of_a_config_are_printed_nowhere,
     pxe::ipxe_boots_kernel_initrd_and_root_over_http,
     state::var_grows_with_its_disk,
-    state::the_third_failure_in_a_row_stays_up,
     recipes::each_recipe_boots_on_its_platforms_controllers,
     leave::slipway_run_leaves_no_process_and_no_disk,
     // `cargo xtask test` runs it when all other tests have ended: real Kubernetes has time limits of its own.
@@ -97,7 +96,8 @@ const PROMISES: &[Promise] = promises![
 /// The long ones, each with several boots or waits of its own, and the matrix of arrays and volumes, of which CI proves what
 /// has most in it (an encrypted mirror at `/var`): `just promises-long`. Of what another one proves on its way there are: a
 /// timeline (the one of the cluster), a file system at `/var` (the mirror), both kinds of controllers (the recipes),
-/// power cuts (those of the etcd disk; a first boot's were in CI until its time was over on a slow machine).
+/// power cuts (those of the etcd disk; a first boot's were in CI until its time was over on a slow machine), the choice among etcd
+/// volumes (unknown content), and the failure that stays up (the one that gives way to another image).
 const LONG: &[Promise] = promises![
     boot::disks_on_nvme_and_scsi_controllers_boot,
     disks::a_file_system_at_var_replaces_the_images_own,
@@ -128,6 +128,11 @@ const LONG: &[Promise] = promises![
     pxe::a_root_by_https_is_fetched_by_the_recipes_authority,
     verity::another_root_than_the_command_lines_is_refused,
     faults::a_disk_that_fails_is_named_and_the_next_boot_converges,
+    etcd_disk::a_node_takes_no_other_volume_than_its_own,
+    disks::disks_have_the_names_that_udev_gives_them,
+    state::the_third_failure_in_a_row_stays_up,
+    hosts::nfs_and_apparmor_are_named_by_the_builder,
+    hangs::a_disk_that_hangs_is_waited_for_once_and_left_out_later,
     power::a_first_boot_cut_off_anywhere_converges,
     power::a_first_boot_whose_disks_lose_unflushed_writes_converges,
     power::a_recovery_that_is_cut_off_converges,

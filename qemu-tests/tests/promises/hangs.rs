@@ -1,0 +1,88 @@
+//! Disks that hang: each request but the first waits for hours.
+
+use std::fs::File;
+
+use anyhow::{Context, Result, ensure};
+use qemu_tests::disk_content::same;
+use qemu_tests::lab::{BootOptions, Lab};
+use qemu_tests::running::Running;
+use qemu_tests::timeouts;
+use slipway::vm::disks::{Node, copy_sparse};
+use slipway::vm::machine::disk::{Bus, Disk};
+
+use crate::disks::disk;
+
+/// Serial of the disk that hangs, which nothing names.
+const HANGING: &str = "hanging";
+const SILENT: &str = "(serial hanging) has not answered for ";
+
+/// A disk that nothing names hangs from power-on. A first boot waits for it, and ends in a report that names it, with
+/// nothing written; another one, in which it answers after a while, is handed off. From then on a boot leaves it out, and has
+/// its own disks. Not on NVMe: that driver is built into this kernel, which waits for the disk before it starts the init.
+pub(crate) fn a_disk_that_hangs_is_waited_for_once_and_left_out_later(lab: &mut Lab) -> Result<()> {
+    let node = lab.node()?;
+    waits_in_vain(lab, &node).context("a first boot with a disk that never answers")?;
+    let running = starts(lab, &node, Bus::Scsi)?;
+    running.wait_console(&["waiting for every disk to answer"], timeouts::INIT)?;
+    running.vm.throttle(place(lab, &node)?, 0)?;
+    running.wait_handoff(timeouts::INIT)?;
+    running.wait_console(&["(serial hanging) has answered after "], timeouts::INIT)?;
+    running.wait_services()?;
+    running.power_off()?;
+    for bus in [Bus::Scsi, Bus::Virtio] {
+        let running = starts(lab, &node, bus)?;
+        running
+            .wait_handoff(timeouts::INIT)
+            .with_context(|| format!("a later boot, {bus:?}"))?;
+        running.wait_console(&[SILENT, "it is left out"], timeouts::INIT)?;
+        running.wait_agent()?;
+        running.run("findmnt /var/lib/etcd && findmnt /var")?;
+        running.vm.pull_plug();
+    }
+    Ok(())
+}
+
+/// A first boot with a disk that never answers: a report names it, and nothing was written.
+fn waits_in_vain(lab: &mut Lab, node: &Node) -> Result<()> {
+    let before = node.folder().join("before.raw");
+    copy_sparse(&node.system(), &before)?;
+    let running = starts(lab, node, Bus::Scsi)?;
+    running.wait_console(&[SILENT, "it is left out"], timeouts::INIT)?;
+    let report = running.wait_report(timeouts::HANDOFF)?;
+    running.vm.pull_plug();
+    for word in ["a disk does not answer", "(serial hanging)", "detach it"] {
+        ensure!(report.contains(word), "{word} is not in {report}");
+    }
+    let files = [File::open(&before)?, File::open(node.system())?];
+    let size = files[0].metadata()?.len();
+    ensure!(
+        same(&files[0], &files[1], 0..size)?,
+        "the system disk was written to"
+    );
+    std::fs::remove_file(&before).context("removing the copy")
+}
+
+/// A boot of the node with the disk, which hangs before the kernel sees it.
+fn starts(lab: &mut Lab, node: &Node, bus: Bus) -> Result<Running> {
+    let plan = plan(node, bus)?;
+    let running = lab.boot(node, &plan)?;
+    running.vm.throttle(place(lab, node)?, 1)?;
+    Ok(running)
+}
+
+fn plan(node: &Node, bus: Bus) -> Result<BootOptions> {
+    let disk = disk(node, HANGING)?;
+    Ok(BootOptions {
+        more: vec![Disk { bus, ..disk }],
+        ..BootOptions::default()
+    })
+}
+
+/// The place of the disk among those of the machine.
+fn place(lab: &Lab, node: &Node) -> Result<usize> {
+    let machine = lab.machine(node, &plan(node, Bus::default())?)?;
+    let mut disks = machine.disks.iter();
+    disks
+        .position(|disk| disk.serial == HANGING)
+        .context("finding the disk that hangs")
+}
