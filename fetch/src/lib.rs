@@ -100,6 +100,5 @@ pub use proxy::Proxy;
 pub use repository::Repository;
 pub use sigv4::Credentials;
 pub use sink::Sink;
-pub use trust::authorities;
 pub use upload::Content;
 pub use want::{LONGEST_WAIT, Method, Pace, Patience, Room, Want};

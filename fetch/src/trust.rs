@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use data_encoding::BASE64;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
@@ -49,29 +48,6 @@ pub(crate) fn config(bundle: Option<&[u8]>) -> Result<ClientConfig> {
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
         .with_no_client_auth())
-}
-
-/// The certificates that a client without a bundle of its own trusts, as PEM: those that `SSL_CERT_FILE` and `SSL_CERT_DIR` name, else
-/// the system's. It is for programs that make their own requests. Empty if there are none.
-///
-/// # Errors
-/// If the file of `SSL_CERT_FILE` or the system's bundle cannot be read, or has a certificate that is not PEM.
-pub fn authorities() -> Result<String> {
-    Ok(to_pem(&from_environment()?))
-}
-
-/// Certificates as PEM: lines of 64 characters, each of 48 bytes (RFC 7468, section 2).
-fn to_pem(certificates: &[CertificateDer<'_>]) -> String {
-    let mut text = String::new();
-    for certificate in certificates {
-        text += "-----BEGIN CERTIFICATE-----\n";
-        for line in certificate.chunks(48) {
-            text += &BASE64.encode(line);
-            text.push('\n');
-        }
-        text += "-----END CERTIFICATE-----\n";
-    }
-    text
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
@@ -190,27 +166,5 @@ impl ServerCertVerifier for Verifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.chains.supported_verify_schemes()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn certificates_are_the_same_after_they_were_written_as_pem() {
-        let bundle = [
-            include_str!("../tests/data/server.pem"),
-            "a comment\n",
-            include_str!("../tests/data/other.pem"),
-        ]
-        .concat();
-        let read = certificates(bundle.as_bytes()).unwrap();
-        assert_eq!(read.len(), 2);
-        let written = to_pem(&read);
-        assert_eq!(certificates(written.as_bytes()).unwrap(), read);
-        // Each line of the files is full but the last one, as in ours.
-        assert!(written.contains(include_str!("../tests/data/server.pem").trim_end()));
-        assert_eq!(to_pem(&[]), "");
     }
 }

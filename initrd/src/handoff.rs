@@ -64,6 +64,7 @@ pub(crate) fn hand_off(
     best_effort(world, "writing udev's rules for the boot disk", linked);
     let flushed = step.step("handoff.flush", || boot.network.flush());
     best_effort(world, "taking the network down", flushed);
+    boot.modules.hand_over();
     end_processes(world);
     // The kernel waits for all users of the old table; the records wait for the disk meanwhile.
     std::thread::scope(|scope| {

@@ -100,32 +100,23 @@ impl Signs {
 }
 
 /// Disks that have requests and complete none.
-#[derive(Debug)]
-pub(crate) struct Stalled<'a> {
-    world: &'a World,
+#[derive(Debug, Default)]
+pub(crate) struct Stalled {
     /// By disk: its completed requests, and since when there is no further one, by the world's clock in microseconds.
     since: BTreeMap<String, (u64, i64)>,
 }
 
-impl<'a> Stalled<'a> {
-    /// Looks from now on.
-    pub(crate) const fn new(world: &'a World) -> Self {
-        Self {
-            world,
-            since: BTreeMap::new(),
-        }
-    }
-
-    /// The disks that have completed nothing for so long, with requests all the time.
-    pub(crate) fn look(&mut self, least: Duration) -> Vec<String> {
+impl Stalled {
+    /// The disks that have completed nothing for so long, by the looks until now, and have requests.
+    pub(crate) fn look(&mut self, world: &World, least: Duration) -> Vec<String> {
         const IN_FLIGHT: usize = 8;
-        let now = self.world.micros();
-        let block = self.world.sys.join("block");
+        let now = world.micros();
+        let block = world.sys.join("block");
         let mut found = BTreeMap::new();
         for disk in entries(&block) {
             let stat = fs::read_to_string(block.join(&disk).join("stat")).unwrap_or_default();
-            let waits = stat.split_whitespace().nth(IN_FLIGHT) != Some("0");
-            if stat.is_empty() || !waits {
+            let in_flight = stat.split_whitespace().nth(IN_FLIGHT);
+            if in_flight.is_none_or(|count| count == "0") {
                 continue;
             }
             let completed = completed(&stat);
@@ -184,7 +175,7 @@ mod tests {
         let world = world(folder.path());
         let stat = world.sys.join("block/vda/stat");
         let second = Duration::from_secs(1);
-        let mut stalled = Stalled::new(&world);
+        let mut stalled = Stalled::default();
         // By line: completed reads, requests in flight, whether it has stalled then.
         for (reads, in_flight, has) in [
             (1, 1, false),
@@ -197,11 +188,15 @@ mod tests {
         ] {
             let text = format!("{reads} 0 8 0 0 0 0 0 {in_flight} 0 0 0 0 0 0 0 0\n");
             fs::write(&stat, text).unwrap();
-            assert_eq!(!stalled.look(second).is_empty(), has, "{reads} {in_flight}");
+            assert_eq!(
+                !stalled.look(&world, second).is_empty(),
+                has,
+                "{reads} {in_flight}"
+            );
             world.sleep(second);
         }
         fs::remove_file(&stat).unwrap();
-        assert!(stalled.look(second).is_empty());
+        assert!(stalled.look(&world, second).is_empty());
     }
 
     fn fed(world: &World) -> u64 {

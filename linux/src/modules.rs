@@ -46,8 +46,10 @@ pub struct Modules {
     words: ModuleWords,
     /// Loaded, or tried in vain: (name, error).
     tried: Mutex<BTreeMap<String, Option<String>>>,
-    /// The disks, by the kernel's names, that the kernel was not waited for any more because of.
-    stalled: Mutex<BTreeSet<String>>,
+    /// The disks that have stalled while a driver was loaded.
+    stalled: Mutex<Stalled>,
+    /// Those of them, by the kernel's names, because of which the kernel was not waited for any more.
+    named: Mutex<BTreeSet<String>>,
 }
 
 /// Whether drivers of network cards and the network stack are loaded too.
@@ -79,6 +81,7 @@ impl Modules {
             index,
             tried: Mutex::default(),
             stalled: Mutex::default(),
+            named: Mutex::default(),
         })
     }
 
@@ -91,6 +94,7 @@ impl Modules {
             words: ModuleWords::default(),
             tried: Mutex::default(),
             stalled: Mutex::default(),
+            named: Mutex::default(),
         }
     }
 
@@ -253,7 +257,7 @@ impl Modules {
         fs::metadata(&path).with_context(|| format!("opening {}", path.display()))?;
         let options = self.options(&module.name);
         let text = CString::new(options.as_str()).context("reading its options")?;
-        match self.load_file(&path, &text, loaders)? {
+        match self.load_file(module, &path, &text, loaders)? {
             Ok(()) | Err(Errno::EEXIST) => {}
             // A driver that finds none of its devices, or hardware that lacks the instructions which it uses.
             Err(Errno::ENODEV) => tracing::debug!("module {}: no device for it", module.name),
@@ -276,13 +280,14 @@ impl Modules {
         Ok(())
     }
 
-    /// What the kernel answers. It is not waited for any more once a disk has stalled: its driver is there by then, and the
-    /// other disks are, or will be.
+    /// What the kernel answers. While a disk has stalled, a driver that has started is not waited for any more: what is left is the
+    /// end of all probing in the background. Nor is one that takes as long as a disk may: the disk is its own.
     ///
     /// # Errors
     /// If the process that loads has ended.
     fn load_file(
         &self,
+        module: &Module,
         path: &Path,
         options: &CString,
         loaders: &Mutex<Vec<Loader>>,
@@ -300,14 +305,17 @@ impl Modules {
         };
         let file = CString::new(path.as_os_str().as_bytes()).context("naming its file")?;
         loader.begin(&file, options)?;
-        let mut stalled = Stalled::new(&self.world);
+        let (began, patience) = (self.world.micros(), self.world.readers.patience);
         loop {
             if let Some(answer) = loader.answer(LOOK_EVERY)? {
                 idle().push(loader);
                 return Ok(answer);
             }
-            let disks = stalled.look(self.world.readers.patience);
-            if !disks.is_empty() {
+            let mut stalled = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+            let disks = stalled.look(&self.world, patience);
+            drop(stalled);
+            let waited = u128::try_from(self.world.micros() - began).unwrap_or(0);
+            if !disks.is_empty() && (self.has_started(module) || waited >= patience.as_micros()) {
                 self.go_on_without(disks);
                 self.leave(loader);
                 return Ok(Ok(()));
@@ -315,14 +323,28 @@ impl Modules {
         }
     }
 
-    /// Names the disks that have stalled, and has the kernel wait for no disk when it loads a module from now on, udev's later
-    /// ones too (`module.async_probe`, <https://docs.kernel.org/admin-guide/kernel-parameters.html>; since Linux 6.3).
-    fn go_on_without(&self, disks: Vec<String>) {
+    /// Whether a module's own start is over, by its state (`/sys/module/MODULE/initstate`).
+    fn has_started(&self, module: &Module) -> bool {
+        let folder = self.world.sys.join("module").join(canonical(&module.name));
+        fs::read_to_string(folder.join("initstate")).is_ok_and(|state| state.trim() == "live")
+    }
+
+    /// Has the kernel wait for no disk when it loads modules from now on, if one has stalled: udev's loads would hang
+    /// (`module.async_probe`, <https://docs.kernel.org/admin-guide/kernel-parameters.html>; since Linux 6.3). Not before the handoff: a
+    /// driver that this program loads has found its device when the kernel answers. Best effort.
+    pub fn hand_over(&self) {
+        let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
         let parameter = self.world.sys.join("module/module/parameters/async_probe");
-        if let Err(error) = fs::write(&parameter, "Y") {
+        if !named.is_empty()
+            && let Err(error) = fs::write(&parameter, "Y")
+        {
             tracing::warn!("{}: {error}", parameter.display());
         }
-        let mut known = self.stalled.lock().unwrap_or_else(PoisonError::into_inner);
+    }
+
+    /// Names the disks that have stalled, each once.
+    fn go_on_without(&self, disks: Vec<String>) {
+        let mut known = self.named.lock().unwrap_or_else(PoisonError::into_inner);
         for disk in disks {
             if known.insert(disk.clone()) {
                 let shown = block::shown(&self.world, &disk);
@@ -631,7 +653,7 @@ mod tests {
     fn a_driver_is_not_waited_for_while_a_disk_has_stalled() {
         let folder = tempfile::tempdir().unwrap();
         let mut world = World::below(folder.path(), Clock::Real);
-        world.readers = Readers::with_patience(Duration::from_secs(1));
+        world.readers = Readers::with_patience(Duration::from_secs(3));
         let world = Arc::new(world);
         fs::create_dir_all(&world.dev).unwrap();
         fs::write(world.dev.join("console"), "").unwrap();
@@ -650,23 +672,35 @@ mod tests {
         fs::write(modules.join(image::paths::INITRD_MODULES_INDEX), text).unwrap();
         let module = modules.join("kernel/virtio_blk.ko");
         hanging(&module);
-        let load = || {
-            let modules = Modules::open(Arc::clone(&world), "6.12").unwrap();
-            modules.load(&["virtio_blk"])
-        };
+        let load = || Modules::open(Arc::clone(&world), "6.12").unwrap();
+        // Its own disk has stalled: the driver's start never ends.
         requests(1);
-        load().unwrap();
+        let loaded = load();
+        loaded.load(&["virtio_blk"]).unwrap();
         let console = fs::read_to_string(world.dev.join("console")).unwrap();
-        let line = "slipway: vdb has not answered the kernel for 1 s: its driver is not waited for";
+        let line = "slipway: vdb has not answered the kernel for 3 s: its driver is not waited for";
         assert_eq!(console.matches(line).count(), 1, "{console}");
-        assert_eq!(fs::read_to_string(&parameter).unwrap(), "Y");
         assert!(!world.readers.processes().is_empty());
+        // A driver that has started meanwhile is not waited for as long again.
+        let state = world.sys.join("module/dm_mod/initstate");
+        fs::create_dir_all(state.parent().unwrap()).unwrap();
+        hanging(&modules.join("kernel/dm_mod.ko"));
+        fs::write(&state, "live\n").unwrap();
+        let began = std::time::Instant::now();
+        loaded.load(&["dm_mod"]).unwrap();
+        assert!(began.elapsed() < Duration::from_secs(3));
+        assert!(!parameter.exists());
+        loaded.hand_over();
+        assert_eq!(fs::read_to_string(&parameter).unwrap(), "Y");
         // A driver that takes long for another reason is waited for.
         requests(0);
         let (said, heard) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
-            scope.spawn(|| said.send(load().is_err()).unwrap());
-            let waited = heard.recv_timeout(Duration::from_secs(4));
+            scope.spawn(|| {
+                let other = load();
+                said.send(other.load(&["virtio_blk"]).is_err()).unwrap();
+            });
+            let waited = heard.recv_timeout(Duration::from_secs(5));
             let awake = wake(&module);
             assert!(waited.is_err(), "it was not waited for");
             // It is no module.

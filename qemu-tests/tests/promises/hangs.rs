@@ -29,12 +29,16 @@ pub(crate) fn a_disk_that_hangs_is_waited_for_once_and_left_out_later(lab: &mut 
     running.wait_console(&["(serial hanging) has answered after "], timeouts::INIT)?;
     running.wait_services()?;
     running.power_off()?;
-    for bus in [Bus::Scsi, Bus::Virtio] {
+    // The serial number of a virtio disk comes from the disk itself.
+    for (bus, silent) in [
+        (Bus::Scsi, SILENT),
+        (Bus::Virtio, "vdc has not answered for "),
+    ] {
         let running = starts(lab, &node, bus)?;
         running
             .wait_handoff(timeouts::INIT)
             .with_context(|| format!("a later boot, {bus:?}"))?;
-        running.wait_console(&[SILENT, "it is left out"], timeouts::INIT)?;
+        running.wait_console(&[silent, "it is left out"], timeouts::INIT)?;
         running.wait_agent()?;
         running.run("findmnt /var/lib/etcd && findmnt /var")?;
         running.vm.pull_plug();

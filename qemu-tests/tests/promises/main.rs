@@ -131,7 +131,7 @@ const LONG: &[Promise] = promises![
     etcd_disk::a_node_takes_no_other_volume_than_its_own,
     disks::disks_have_the_names_that_udev_gives_them,
     state::the_third_failure_in_a_row_stays_up,
-    hosts::nfs_and_apparmor_are_named_by_the_builder,
+    hosts::a_cache_on_nfs_is_refused_and_the_documented_profile_is_taken,
     hangs::a_disk_that_hangs_is_waited_for_once_and_left_out_later,
     power::a_first_boot_cut_off_anywhere_converges,
     power::a_first_boot_whose_disks_lose_unflushed_writes_converges,

@@ -20,8 +20,6 @@ const WORK: &str = "/work";
 const COMPILED: &str = "/compiled";
 /// The folder of the modules in the cache.
 const MODULES: &str = "modules";
-/// The folder of the trusted certificates in the cache.
-const AUTHORITIES: &str = "authorities";
 /// Variables of the environment that select the source of modules, beside those of every step with a network.
 const VARIABLES: &[&str] = &["GOINSECURE", "GONOPROXY", "GOPRIVATE", "GOVCS", "GOAUTH"];
 /// Lines of Go's output that are part of an error.
@@ -217,20 +215,7 @@ impl Go {
             .env("GOTOOLCHAIN", "local")
     }
 
-    /// Lets Go trust these certificates, PEM, beside the one file that a sandbox with the network has, which is the host's or that of
-    /// `SSL_CERT_FILE`: Go reads that file and each file in the folders of `SSL_CERT_DIR`
-    /// (<https://pkg.go.dev/crypto/x509#SystemCertPool>).
-    fn trusting(&self, sandbox: Sandbox, authorities: &str) -> Result<Sandbox> {
-        if authorities.is_empty() {
-            return Ok(sandbox);
-        }
-        let folder = self.scratch.path().join(AUTHORITIES);
-        fs::create_dir_all(&folder)?;
-        fs::write(folder.join("trusted.pem"), authorities)?;
-        Ok(sandbox.env("SSL_CERT_DIR", format!("/cache/{AUTHORITIES}")))
-    }
-
-    /// Runs Go with the network, the authorities that downloads trust and the environment's sources of modules; gives its output.
+    /// Runs Go with the network and the environment's sources of modules; gives its output.
     pub(super) fn online(&self, arguments: &[&str]) -> Result<String> {
         ensure!(
             !self.no_network,
@@ -238,8 +223,7 @@ impl Go {
             arguments.join(" "),
             fetch::OFFLINE
         );
-        let authorities = fetch::authorities().context("reading the trusted certificates")?;
-        let mut sandbox = self.trusting(self.sandbox().network(true), &authorities)?;
+        let mut sandbox = self.sandbox().network(true);
         for name in VARIABLES {
             if let Some(value) = std::env::var_os(name) {
                 sandbox = sandbox.env(name, value);
@@ -300,54 +284,4 @@ fn watch(build: Cmd, total: usize, step: &Step) -> Result<()> {
         bail!("{shown}: {status}; its last lines:\n  {tail}");
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::host::cache::Cache;
-    use crate::host::progress::{Kind, Progress};
-
-    /// The host's shell in the place of the program `go`.
-    fn shell(session: &Session) -> Go {
-        let key = Key::of_data("test", 1).finish();
-        let scratch = session.cache.scratch().unwrap();
-        fs::create_dir(scratch.path().join("source")).unwrap();
-        Go {
-            tools: Tools {
-                root: PathBuf::from("/"),
-                key: key.clone(),
-                packages: key,
-            },
-            program: "sh".to_owned(),
-            scratch,
-            compiled: session.compiled().unwrap(),
-            no_network: false,
-        }
-    }
-
-    #[test]
-    fn go_finds_the_authorities_of_downloads_in_a_folder() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = Cache::at(folder.path().join("cache")).unwrap();
-        let session = Session::new(cache, Progress::new(Kind::Quiet));
-        let go = shell(&session);
-        let said = |authorities: &str| {
-            let sandbox = go.trusting(go.sandbox().network(true), authorities);
-            let script = "echo ${SSL_CERT_DIR-none}; test -z $SSL_CERT_DIR || cat $SSL_CERT_DIR/*";
-            let output = sandbox.unwrap().command(&go.program);
-            let output = output.args(["-c", script]).run().unwrap();
-            String::from_utf8(output).unwrap()
-        };
-        assert_eq!(said(""), "none\n");
-        assert_eq!(said("(one)\n"), "/cache/authorities\n(one)\n");
-        // Of a second run only what is trusted then.
-        assert_eq!(said("(two)\n"), "/cache/authorities\n(two)\n");
-        let trusted = fetch::authorities().unwrap();
-        // A host without any authority has nothing to compare.
-        if !trusted.is_empty() {
-            let read = go.online(&["-c", "cat $SSL_CERT_DIR/*"]).unwrap();
-            assert_eq!(read, trusted);
-        }
-    }
 }
