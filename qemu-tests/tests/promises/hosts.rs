@@ -71,6 +71,8 @@ pub(crate) fn a_cache_on_nfs_is_refused_and_the_documented_profile_is_taken(
         &as_builder("slipway doctor 2>&1; cat /proc/self/attr/apparmor/current; true"),
         &["as a user with subordinate ids; a program ran in them"],
     )?;
+    // A shutdown would wait for the server that it has stopped.
+    running.run("umount /run/nfs")?;
     running.power_off()
 }
 
