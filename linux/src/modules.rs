@@ -692,6 +692,8 @@ mod tests {
         assert!(!parameter.exists());
         loaded.hand_over();
         assert_eq!(fs::read_to_string(&parameter).unwrap(), "Y");
+        // Its process ends.
+        drop(wake(&modules.join("kernel/dm_mod.ko")));
         // A driver that takes long for another reason is waited for.
         requests(0);
         let (said, heard) = std::sync::mpsc::channel();
