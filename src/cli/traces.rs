@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-/// Sends traces to stderr: warnings, with `verbose` 1 what is told beside them, with more everything. With `json` each is an object, as
+/// Sends traces to stderr: warnings only by default, information too with `verbose` 1, and everything with more. With `json` each is an object, as
 /// all that a program reads there.
 pub(crate) fn begin(verbose: u8, json: bool) {
     let level = match verbose {
