@@ -4,7 +4,6 @@
 //! (systemd-stub(7)), so the init can add an argument, and remove one that an addon added; an argument of the image
 //! itself stays, and a config that forbids it is refused.
 
-use std::convert::Infallible;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -15,15 +14,14 @@ use image::addon;
 use image::cmdline::{LIMIT, ROOT_URL, ROOTHASH};
 use image::guid::Guid;
 use image::module_words::signed_only;
-use nix::sys::reboot::{RebootMode, reboot};
 
 use crate::context::Boot;
+use crate::restart::restart;
 use crate::root::Root;
 use image::fault::Fault;
 use linux::atomic_file;
 use linux::esp;
 use linux::firmware;
-use linux::kernel_call;
 use linux::log::say;
 use linux::tools::load_module;
 use linux::world::World;
@@ -59,18 +57,11 @@ pub(crate) fn apply(boot: &Boot, root: &Root, model: &model::Config) -> Result<(
     esp::within(&boot.world, loader, |folder| {
         change(folder, &difference, current.trim())
     })?;
-    let Err(error) = restart(&boot.world);
-    Err(error)
-}
-
-fn restart(world: &World) -> Result<Infallible> {
     say(
-        world,
+        &boot.world,
         "slipway: the kernel's arguments are changed; the node reboots once",
     );
-    kernel_call::on_disks(world, "the disks to write everything", nix::unistd::sync);
-    world.consoles.release();
-    reboot(RebootMode::RB_AUTOBOOT).context("rebooting with other kernel arguments")
+    Err(restart(&boot.world).context("rebooting with other kernel arguments"))
 }
 
 /// The words of a list's entries, each with its entry's number and text.

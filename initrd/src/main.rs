@@ -7,7 +7,8 @@ mod context;
 mod deadline;
 mod loader;
 
-// Floor: the report to the platform's vendor
+// Floor: the report to the platform's vendor, and the reboot
+mod restart;
 mod vendor;
 
 // Floor: the way out of a failed boot

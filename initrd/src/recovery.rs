@@ -14,19 +14,18 @@ use crate::loader::of_running_kernel;
 use image::fault::Fault;
 use image::paths::{RUN_STATE, STATE};
 use image::report::Report;
-use linux::kernel_call;
 use linux::kernel_log;
 use linux::log::say;
 use linux::refusal::report;
 use linux::waiter::Waiter;
 use linux::world::World;
 use nix::errno::Errno;
-use nix::sys::reboot::{RebootMode, reboot};
 
 use self::policy::{Policy, policy};
 use self::screen::{SHOWN_SECONDS, show};
 use crate::context::Early;
 use crate::deadline::within;
+use crate::restart::{restart, write_everything};
 use crate::{loader, vendor};
 
 /// How often a node that stays up repeats its report.
@@ -34,9 +33,6 @@ const REPEATED: Duration = Duration::from_secs(300);
 
 /// How long the ledger holds the report up at most. Its disk may be the one that does not answer.
 const LEDGER: Duration = Duration::from_secs(15);
-
-/// How long the disks of a node that stays up have to write what is in memory.
-const SYNC: Duration = Duration::from_secs(60);
 
 /// Ends a failed boot. Never returns.
 pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
@@ -54,22 +50,16 @@ pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
     match policy {
         Policy::Reboot => {
             Waiter::until(world, Duration::from_secs(SHOWN_SECONDS)).count_down(|_| ());
-            restart(world);
+            reboot(world);
         }
         Policy::RebootLater => {
             screen::count_down(world);
-            restart(world);
+            reboot(world);
         }
         Policy::StayUp => {}
     }
     // The node stays up, and the watchdog is fed, although a disk does not answer.
-    let synced = within(world, "the disks to write everything", SYNC, || {
-        nix::unistd::sync();
-        Ok(())
-    });
-    if let Err(error) = synced {
-        tracing::warn!("{error:#}");
-    }
+    write_everything(world);
     loop {
         Waiter::until(world, REPEATED).count_down(|_| ());
         show(world, &report, Policy::StayUp);
@@ -77,11 +67,9 @@ pub(crate) fn end(early: &Early, error: &anyhow::Error) -> Infallible {
 }
 
 /// Reboots. Returns only if that fails.
-fn restart(world: &World) {
-    kernel_call::on_disks(world, "the disks to write everything", nix::unistd::sync);
-    world.consoles.release();
-    let Err(error) = reboot(RebootMode::RB_AUTOBOOT);
-    say(world, &format!("slipway: the reboot failed: {error}"));
+fn reboot(world: &World) {
+    let error = restart(world);
+    say(world, &format!("slipway: the reboot failed: {error:#}"));
 }
 
 /// Writes the failure to the ledger, for which it waits for `limit` at most; returns how many in a row it makes, none if there

@@ -35,6 +35,55 @@ pub fn with_silence<T>(
     watched(world, what, silent, LOOK_EVERY, call)
 }
 
+/// Runs `call`, which waits for disks, in a thread that is left alone once the kernel has shown no sign of work for so long: a disk
+/// that does not answer may keep it for ever. `what` is what the lines on the consoles call it. Whether the call has ended.
+///
+/// The watchdog is fed until then: the wait has an end.
+pub fn until_silent(
+    world: &World,
+    what: &str,
+    silent: Duration,
+    call: impl FnOnce() + Send + 'static,
+) -> bool {
+    left_alone(world, what, silent, LOOK_EVERY, call)
+}
+
+fn left_alone(
+    world: &World,
+    what: &str,
+    silent: Duration,
+    look_every: Duration,
+    call: impl FnOnce() + Send + 'static,
+) -> bool {
+    let (done, ended) = channel::<()>();
+    let work = move || {
+        call();
+        drop(done);
+    };
+    if let Err(error) = Builder::new().spawn(work) {
+        tracing::warn!("{what}: no thread to do it: {error}");
+        return false;
+    }
+    let mut waiter = Waiter::for_ever(world);
+    let (mut before, mut quiet) = (Signs::read(world), Duration::ZERO);
+    while ended.recv_timeout(look_every) == Err(RecvTimeoutError::Timeout) {
+        let now = Signs::read(world);
+        quiet = match now == before {
+            true => quiet + look_every,
+            false => Duration::ZERO,
+        };
+        before = now;
+        if quiet >= silent {
+            let seconds = silent.as_secs();
+            tracing::warn!("waiting for {what}: no sign of it for {seconds} s");
+            return false;
+        }
+        waiter.worked();
+        waiter.say(what);
+    }
+    true
+}
+
 fn watched<T>(
     world: &World,
     what: Name<'_>,
@@ -235,6 +284,27 @@ mod tests {
         // For a while the kernel may be silent.
         let while_silent = ten_minutes(&world, false, 300);
         assert!((30..=301).contains(&while_silent), "{while_silent}");
+    }
+
+    #[test]
+    fn a_call_is_left_alone_when_no_disk_works_any_more() {
+        let folder = tempfile::tempdir().unwrap();
+        let world = world(folder.path());
+        let stat = world.sys.join("block/vda/stat");
+        let silent = LOOK * 50;
+        // It works for longer than it may be silent.
+        let works = move || {
+            for second in 0..100 {
+                fs::write(&stat, format!("1 0 0 0 {second} 0 0 0 1 9 9\n")).unwrap();
+                std::thread::sleep(LOOK * 2);
+            }
+        };
+        let before = fed(&world);
+        assert!(left_alone(&world, "the disks", silent, LOOK, works));
+        assert!(fed(&world) > before);
+        let (_never, told) = channel::<()>();
+        let hangs = move || assert!(told.recv().is_err());
+        assert!(!left_alone(&world, "the disks", silent, LOOK, hangs));
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub const PANIC: Duration = Duration::from_secs(240);
 pub const WAITING_LINES: Duration = Duration::from_secs(60);
 /// From one press of the power button to the next.
 pub const BUTTON: Duration = Duration::from_secs(10);
+/// A failed node's ten seconds, the minute each that its disks and the kernel's reboot have at most, and the next start.
+pub const HUNG_REBOOT: Duration = Duration::from_secs(240);
 /// Longer than the ten seconds before a failed node reboots.
 pub const STAYS_UP: Duration = Duration::from_secs(20);
 /// From READY to the renamed boot entry.

@@ -3,10 +3,12 @@
 use std::fs::File;
 
 use anyhow::{Context, Result, ensure};
+use image::paths::NODE_SETTINGS;
 use qemu_tests::disk_content::same;
 use qemu_tests::lab::{BootOptions, Lab};
 use qemu_tests::running::Running;
 use qemu_tests::timeouts;
+use slipway::vm::channel::Waited;
 use slipway::vm::disks::{Node, copy_sparse};
 use slipway::vm::machine::disk::{Bus, Disk};
 
@@ -15,10 +17,13 @@ use crate::disks::disk;
 /// Serial of the disk that hangs, which nothing names.
 const HANGING: &str = "hanging";
 const SILENT: &str = "(serial hanging) has not answered for ";
+/// A role that no node has.
+const UNKNOWN: &str = "kontroll-plane";
 
 /// A disk that nothing names hangs from power-on. A first boot waits for it, and ends in a report that names it, with
 /// nothing written; another one, in which it answers after a while, is handed off. From then on a boot leaves it out, and has
-/// its own disks. Not on NVMe: that driver is built into this kernel, which waits for the disk before it starts the init.
+/// its own disks; one that fails reboots. Not on NVMe: that driver is built into this kernel, which waits for the disk before it
+/// starts the init.
 pub(crate) fn a_disk_that_hangs_is_waited_for_once_and_left_out_later(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     waits_in_vain(lab, &node).context("a first boot with a disk that never answers")?;
@@ -41,8 +46,41 @@ pub(crate) fn a_disk_that_hangs_is_waited_for_once_and_left_out_later(lab: &mut 
         running.wait_console(&[silent, "it is left out"], timeouts::INIT)?;
         running.wait_agent()?;
         running.run("findmnt /var/lib/etcd && findmnt /var")?;
+        if bus == Bus::Virtio {
+            // For the boots that fail.
+            running.run(&format!(
+                "mkdir -p /etc/slipway && echo 'role = \"{UNKNOWN}\"' > {NODE_SETTINGS} && sync {NODE_SETTINGS} /etc/slipway"
+            ))?;
+        }
         running.vm.pull_plug();
     }
+    for bus in [Bus::Scsi, Bus::Virtio] {
+        reboots(lab, &node, bus).with_context(|| format!("a boot that fails, {bus:?}"))?;
+    }
+    Ok(())
+}
+
+/// A boot that fails beside such a disk reboots by itself. The kernel's orderly way may wait for the disk, the watchdog stopped.
+fn reboots(lab: &mut Lab, node: &Node, bus: Bus) -> Result<()> {
+    let running = starts(lab, node, bus)?;
+    let report = running.wait_report(timeouts::INIT)?;
+    ensure!(report.contains(UNKNOWN), "another report: {report}");
+    let kernels = |text: &str| text.matches("Linux version").count();
+    let again = running.vm.console().wait(timeouts::HUNG_REBOOT, |text| {
+        (kernels(text) > 1).then_some(())
+    });
+    let text = running.vm.console().text();
+    ensure!(
+        again == Waited::Found(()),
+        "no second start: {again:?}; the console ends with {:?}",
+        text.lines().rev().take(5).collect::<Vec<_>>()
+    );
+    let events = running.vm.events();
+    ensure!(
+        !events.iter().any(|event| event.name == "WATCHDOG"),
+        "it was the watchdog that ended it"
+    );
+    running.vm.pull_plug();
     Ok(())
 }
 
