@@ -217,7 +217,7 @@ impl Watch<'_> {
             match timeout_at(next, &mut what).await {
                 Ok(result) => return result,
                 Err(_) if end.is_some_and(|end| Instant::now() >= end) => {
-                    let seconds = begin.elapsed().as_secs_f64();
+                    let seconds = limit.as_secs_f64();
                     let why = match deadline {
                         Some((last, why)) if Some(last) == end => why,
                         _ => format!("{complaint} for {seconds:.1} s"),
