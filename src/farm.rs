@@ -9,4 +9,4 @@ mod objects;
 pub use environment::{check_cache, environment};
 pub use input::{Input, InputFile};
 pub use job::Settings;
-pub use objects::render;
+pub use objects::{list, render};

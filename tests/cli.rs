@@ -28,6 +28,8 @@ mod memory;
 mod offline;
 #[path = "cli/page.rs"]
 mod page;
+#[path = "cli/pxe.rs"]
+mod pxe;
 #[path = "cli/run.rs"]
 mod run;
 #[path = "cli/terminal.rs"]

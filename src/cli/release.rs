@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use slipway::host::interrupt::Interrupt;
 use slipway::release::{self, Bases, Release, Tables};
 
@@ -52,7 +52,7 @@ fn add(args: &AddArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode
         print(&entry, output)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let written = put(&mut tables, &entry, args.replace)?;
+    let written = tables.put(&entry, args.replace)?;
     if output.json {
         arguments::print_json(&serde_json::json!({
             "version": entry.version, "id": entry.id,
@@ -67,30 +67,6 @@ fn add(args: &AddArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCode
         arguments::print(&format!("{} {what} {}\n", entry.version, path.display()))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Puts an entry into the user's table; whether the file changed.
-fn put(tables: &mut Tables, entry: &Release, replace: bool) -> Result<bool> {
-    let path = tables.path.clone();
-    if let Some(there) = tables.own.get(&entry.version) {
-        if there.id == entry.id {
-            return Ok(false);
-        }
-        ensure!(
-            replace,
-            "{} has {} already with other content: id {}, the new one has {}; a published release never changes, so find out \
-             why, and then --replace replaces it",
-            path.display(),
-            entry.version,
-            there.id,
-            entry.id
-        );
-    }
-    let releases = &mut tables.own.releases;
-    releases.retain(|release| release.version != entry.version);
-    releases.push(entry.clone());
-    tables.own.write(&path)?;
-    Ok(true)
 }
 
 fn print(entry: &Release, output: Output) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The objects of a farm as YAML: for each recipe ConfigMaps with its files, and a Job.
+//! The objects of a farm as YAML or JSON: for each recipe ConfigMaps with its files, and a Job.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +24,33 @@ const LONGEST_KEY: usize = 200;
 /// Digits of a name's hash.
 const DIGITS: usize = 10;
 
-/// All objects, deterministic: equal recipes, locks and settings give equal bytes, and other ones another Job, since what a Job does
-/// cannot be changed once it is made.
+/// All objects as YAML, deterministic: equal recipes, locks and settings give equal bytes, and other ones another Job, since what a Job
+/// does cannot be changed once it is made.
 ///
 /// # Errors
 /// If two recipes write the same output.
 pub fn render(inputs: &[Input], settings: &Settings) -> Result<String> {
+    let texts: Vec<String> = all(inputs, settings)?
+        .iter()
+        .map(cluster::yaml::write)
+        .collect();
+    Ok(format!("{HEADER}{}", texts.join("---\n")))
+}
+
+/// The same objects as one of the kind `List`, which kubectl applies as well.
+///
+/// # Errors
+/// As [`render`].
+pub fn list(inputs: &[Input], settings: &Settings) -> Result<Value> {
+    Ok(json!({
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": all(inputs, settings)?,
+    }))
+}
+
+/// The objects of all recipes, in their order.
+fn all(inputs: &[Input], settings: &Settings) -> Result<Vec<Value>> {
     let mut writers: BTreeMap<&str, &str> = BTreeMap::new();
     for input in inputs {
         for output in &input.outputs {
@@ -42,11 +63,11 @@ pub fn render(inputs: &[Input], settings: &Settings) -> Result<String> {
             );
         }
     }
-    let mut texts = Vec::new();
+    let mut found = Vec::new();
     for input in inputs {
-        texts.extend(objects(input, settings)?.iter().map(cluster::yaml::write));
+        found.extend(objects(input, settings)?);
     }
-    Ok(format!("{HEADER}{}", texts.join("---\n")))
+    Ok(found)
 }
 
 /// The files of a recipe that one ConfigMap has.

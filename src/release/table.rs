@@ -1,6 +1,7 @@
 //! Tables of releases: TOML, an entry for each version of Kubernetes, whole or refused.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -449,6 +450,38 @@ impl Tables {
             own: Table::read(path)?,
             path: path.to_owned(),
         })
+    }
+
+    /// Puts an entry into the user's table as it is now, which another program may have changed since it was read; whether the file
+    /// changed. Two programs that do this at once wait for each other, where the folder's file system has locks.
+    ///
+    /// # Errors
+    /// If the table has the version with another content and `replace` is not set, or as [`Table::read`] and [`Table::write`].
+    pub fn put(&mut self, entry: &Release, replace: bool) -> Result<bool> {
+        let path = &self.path;
+        let folder = path.parent().filter(|folder| *folder != Path::new(""));
+        let folder = File::open(folder.unwrap_or_else(|| Path::new(".")));
+        let _held = folder.and_then(|folder| folder.lock().map(|()| folder));
+        self.own = Table::read(path)?;
+        if let Some(there) = self.own.get(&entry.version) {
+            if there.id == entry.id {
+                return Ok(false);
+            }
+            ensure!(
+                replace,
+                "{} has {} already with other content: id {}, the new one has {}; a published release never changes, so find out \
+                 why, and then --replace replaces it",
+                path.display(),
+                entry.version,
+                there.id,
+                entry.id
+            );
+        }
+        let releases = &mut self.own.releases;
+        releases.retain(|release| release.version != entry.version);
+        releases.push(entry.clone());
+        self.own.write(path)?;
+        Ok(true)
     }
 
     /// All entries, oldest version first. The user's entry of a version hides the carried one.

@@ -60,6 +60,12 @@ fn each_recipe_has_its_files_and_a_job_and_rendering_is_deterministic() {
     assert!(text.starts_with("# Apply this by `kubectl apply --server-side -f FILE`"));
     let found = documents(&text);
     assert_eq!(found.len(), 4);
+    let list = list(&inputs, &settings()).unwrap();
+    assert_eq!(
+        (&list["kind"], &list["apiVersion"]),
+        (&json!("List"), &json!("v1"))
+    );
+    assert_eq!(list["items"], json!(found));
     for pair in found.chunks(2) {
         let [map, job] = pair else { panic!() };
         let name = map["metadata"]["name"].as_str().unwrap();

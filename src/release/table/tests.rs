@@ -21,7 +21,11 @@ type Change = fn(&mut Release);
 
 /// A whole entry.
 fn entry() -> Release {
-    let implied = Implied::of("1.36.3").unwrap();
+    entry_of("1.36.3")
+}
+
+fn entry_of(version: &str) -> Release {
+    let implied = Implied::of(version).unwrap();
     let files = ARCHITECTURES.into_iter().flat_map(|architecture| {
         implied
             .files(architecture)
@@ -44,13 +48,13 @@ fn entry() -> Release {
             digest: format!("sha256:{}", hash(name)),
         });
     let mut entry = Release {
-        version: "1.36.3".to_owned(),
+        version: version.to_owned(),
         id: String::new(),
         binaries: files.collect(),
         images: images.collect(),
         module: Some(Module {
-            version: "v1.36.3".to_owned(),
-            go_sum: go_sum(),
+            version: format!("v{version}"),
+            go_sum: go_sum().replace("v1.36.3", &format!("v{version}")),
         }),
     };
     entry.id = entry.identity();
@@ -208,6 +212,40 @@ fn a_written_table_reads_back_and_one_without_a_hash_does_not() {
     assert!(table.write(&path).is_err());
     assert_eq!(std::fs::read(&path).unwrap(), before);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn entries_that_are_added_at_once_are_all_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(FILE);
+    let versions = ["1.35.2", "1.35.3", "1.36.2", "1.36.3"];
+    // Each has read the table before any of them writes it.
+    let published = |version| {
+        let mut entry = entry_of(version);
+        entry.module = None;
+        entry.id = entry.identity();
+        entry
+    };
+    let read = versions.map(|version| (Tables::read(&path).unwrap(), published(version)));
+    std::thread::scope(|scope| {
+        for (mut tables, entry) in read {
+            scope.spawn(move || assert!(tables.put(&entry, false).unwrap()));
+        }
+    });
+    let mut tables = Tables::read(&path).unwrap();
+    let there = tables
+        .own
+        .releases
+        .iter()
+        .map(|release| release.version.as_str());
+    assert_eq!(there.collect::<Vec<_>>(), versions);
+    // What has the version with another content is replaced on request alone.
+    let other = entry();
+    assert!(!tables.put(&published("1.36.3"), false).unwrap());
+    let refused = tables.put(&other, false).unwrap_err().to_string();
+    assert!(refused.contains("--replace"), "{refused}");
+    assert!(tables.put(&other, true).unwrap());
+    assert_eq!(Table::read(&path).unwrap().get("1.36.3"), Some(&other));
 }
 
 #[test]
