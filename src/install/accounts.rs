@@ -141,7 +141,7 @@ impl Accounts {
 
     /// Whether scripts gave the account a number, which another set of packages might change.
     fn is_dynamic(&self, name: &str, number: u32) -> bool {
-        DYNAMIC.contains(&number) && number != USERS && !self.numbered.contains(name)
+        DYNAMIC.contains(&number) && !self.numbered.contains(name)
     }
 
     /// Gives each account of a script its own number, or the fixed one.
@@ -154,7 +154,8 @@ impl Accounts {
             }
         }
         for group in &self.groups {
-            if self.is_dynamic(&group.name, group.gid) {
+            // As a user's number that one is adduser's first.
+            if group.gid != USERS && self.is_dynamic(&group.name, group.gid) {
                 let own = group_number(&group.name, fixed);
                 self.moved_groups.entry(group.gid).or_insert(own);
             }

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use super::database::{self, FOLDER, UNPACKING};
 use super::package::Unpacked;
 use super::surroundings::Machine;
+use super::target::real_name;
 use super::{certificates, shortcuts};
 use crate::host::cache;
 use crate::host::sandbox::Sandbox;
@@ -53,7 +54,7 @@ impl<'a> Scripts<'a> {
 
     /// Runs the `preinst` scripts of packages.
     pub(super) fn before<'b>(&self, packages: impl Iterator<Item = &'b Unpacked>) -> Result<()> {
-        for package in packages.filter(|package| !package.text("preinst").is_empty()) {
+        for package in packages.filter(|package| package.has("preinst")) {
             let name = package.field("Package");
             database::unpacking(self.root, package)?;
             self.sandbox
@@ -90,9 +91,14 @@ impl<'a> Scripts<'a> {
 
     fn dpkg(&self, what: &[&str]) -> Result<()> {
         for (package, path) in SPARED {
-            let path = self.root.join(path);
             let info = format!("{FOLDER}/info/{package}.list");
-            if self.root.join(info).exists() && !path.exists() {
+            if !self.root.join(info).exists() {
+                continue;
+            }
+            // A script may have made a link that leads to the host's files.
+            if let Some(path) = real_name(self.root, path.as_ref())?
+                && fs::symlink_metadata(&path).is_err()
+            {
                 fs::write(path, "")?;
             }
         }

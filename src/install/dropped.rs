@@ -12,6 +12,7 @@ use super::options::{COPYRIGHT, DOCS, Options, Purpose};
 use super::package::Unpacked;
 use super::reach::Files;
 use super::report::{Dropped, Missed};
+use super::target::{real_folder, real_name};
 use crate::debian::relation;
 use crate::host::cache::remove;
 
@@ -118,9 +119,15 @@ pub(super) fn drop_packages(
     let mut but = stays.files.clone();
     but.extend(copyrights(&files, &stays));
     without_packages(root, packages, &gone, &but)?;
+    let kept = paths_of(packages, &named);
     for (folder, owner) in MANAGED {
-        if gone.contains(owner) || !names.contains(owner) {
-            remove(&root.join(folder))?;
+        let Some(path) = real_name(root, folder.as_ref())? else {
+            continue;
+        };
+        if owner.is_empty() {
+            remove(&path)?;
+        } else if gone.contains(owner) || !names.contains(owner) {
+            remove_but(&path, folder, &kept)?;
         }
     }
     if !named.contains("dpkg") {
@@ -139,22 +146,53 @@ fn copyrights(files: &Files<'_>, stays: &Stays<'_>) -> Vec<String> {
         .collect()
 }
 
+/// The paths of the packages of these names, without the first slash.
+fn paths_of<'a>(packages: &'a [Unpacked], names: &BTreeSet<&str>) -> BTreeSet<&'a str> {
+    let those = packages
+        .iter()
+        .filter(|package| names.contains(package.field("Package")));
+    let paths = those.flat_map(|package| package.paths.iter());
+    paths.map(|path| path.trim_start_matches('/')).collect()
+}
+
+/// Removes a file, or a folder with its content, which is `path` on the host and `inside` in the tree, but for files and links that are
+/// `kept`. Whether something is left.
+fn remove_but(path: &Path, inside: &str, kept: &BTreeSet<&str>) -> Result<bool> {
+    let is_folder = fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
+    if !is_folder {
+        let stays = kept.contains(inside);
+        if !stays {
+            remove(path)?;
+        }
+        return Ok(stays);
+    }
+    let mut is_left = false;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        let below = format!("{inside}/{}", entry.file_name().display());
+        is_left |= remove_but(&entry.path(), &below, kept)?;
+    }
+    if !is_left {
+        remove(path)?;
+    }
+    Ok(is_left)
+}
+
 /// Removes dpkg's database, but for that of alternatives if their program stays.
 fn without_database(root: &Path, stays: &Stays<'_>) -> Result<()> {
     let (program, database) = ALTERNATIVES;
-    let kept = match stays.files.contains(program) || stays.whole.contains("dpkg") {
-        true => Some(root.join(database)),
-        false => None,
-    };
-    for entry in fs::read_dir(root.join(FOLDER))? {
-        let path = entry?.path();
-        if kept.as_ref() != Some(&path) {
-            remove(&path)?;
+    let is_kept = stays.files.contains(program) || stays.whole.contains("dpkg");
+    if let Some(folder) = real_folder(root, FOLDER.as_ref())? {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            if !(is_kept && Path::new(FOLDER).join(entry.file_name()) == Path::new(database)) {
+                remove(&entry.path())?;
+            }
         }
     }
-    match kept {
-        Some(_) => Ok(()),
-        None => remove(&root.join(FOLDER)),
+    match real_name(root, FOLDER.as_ref())? {
+        Some(path) if !is_kept => remove(&path),
+        _ => Ok(()),
     }
 }
 
@@ -322,7 +360,10 @@ fn without_packages(
     paths.sort_unstable();
     // In reverse: a folder's content sorts after the folder.
     for path in paths.into_iter().rev() {
-        let path = root.join(path);
+        // A script may have made a link that leads to the host's files.
+        let Some(path) = real_name(root, path.as_ref())? else {
+            continue;
+        };
         match fs::symlink_metadata(&path) {
             Ok(meta) if meta.is_dir() => {
                 if fs::read_dir(&path)?.next().is_none() {
@@ -334,4 +375,78 @@ fn without_packages(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn package(name: &str, paths: &[&str]) -> Unpacked {
+        let mut package = Unpacked::of(&format!("Package: {name}\n"));
+        package.paths = paths.iter().map(|&path| path.to_owned()).collect();
+        package
+    }
+
+    #[test]
+    fn links_to_the_host_are_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let [root, host] = ["root", "host"].map(|name| place.path().join(name));
+        let mut files = Vec::new();
+        for (folder, file) in [
+            ("var/lib/apt", "lists/file"),
+            ("var/cache", "apt/file"),
+            ("usr/share/keyrings", "debian.gpg"),
+            ("var/lib/dpkg", "status"),
+        ] {
+            let target = host.join(folder);
+            fs::create_dir_all(target.join(file).parent().unwrap()).unwrap();
+            fs::write(target.join(file), "host").unwrap();
+            fs::create_dir_all(root.join(folder).parent().unwrap()).unwrap();
+            symlink(&target, root.join(folder)).unwrap();
+            files.push(target.join(file));
+        }
+        let keyring = package(
+            "debian-archive-keyring",
+            &["/usr/share/keyrings/debian.gpg"],
+        );
+        let packages = [package("apt", &["/var/cache/apt/file"]), keyring];
+        drop_packages(&root, &packages, &Options::default()).unwrap();
+        for file in files {
+            assert!(file.exists(), "{} is gone", file.display());
+        }
+        assert!(fs::symlink_metadata(root.join("var/lib/apt")).is_err());
+    }
+
+    #[test]
+    fn what_named_packages_have_in_the_package_managers_folders_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for path in [
+            "usr/share/keyrings/vendor.gpg",
+            "usr/share/keyrings/other.gpg",
+            "etc/apt/apt.conf.d/01other",
+            "usr/share/bug/vendor",
+        ] {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        let named = ["/usr/share/keyrings/vendor.gpg", "/usr/share/bug/vendor"];
+        let packages = [
+            package("vendor-keyring", &named),
+            package("other-keyring", &["/usr/share/keyrings/other.gpg"]),
+        ];
+        let options = Options {
+            named: vec!["vendor-keyring".to_owned()],
+            ..Options::default()
+        };
+        drop_packages(root, &packages, &options).unwrap();
+        let left = |path: &str| root.join(path).exists();
+        assert!(left("usr/share/keyrings/vendor.gpg"));
+        for gone in ["usr/share/keyrings/other.gpg", "etc/apt", "usr/share/bug"] {
+            assert!(!left(gone), "{gone}");
+        }
+    }
 }

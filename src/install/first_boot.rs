@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 
 use super::options::Purpose;
 use super::report::FirstBoot;
+use super::target::{real_folder, real_name};
 use crate::host::cache::remove;
 
 /// Folder of the units in a tree.
@@ -112,14 +113,17 @@ pub(super) fn text() -> String {
 }
 
 /// What a container is going to lack of a tree that is not cleaned yet: nothing in it makes that anew.
-pub(super) fn cleaned(root: &Path, purpose: Purpose) -> Vec<FirstBoot> {
-    let paths = CLEANED.iter().filter(|_| purpose == Purpose::Container);
-    let paths = paths.filter(|path| root.join(path).symlink_metadata().is_ok());
-    let lacking = paths.map(|path| FirstBoot {
-        path: format!("/{path}"),
-        unit: None,
-    });
-    lacking.collect()
+pub(super) fn cleaned(root: &Path, purpose: Purpose) -> Result<Vec<FirstBoot>> {
+    let mut lacking = Vec::new();
+    for path in CLEANED.iter().filter(|_| purpose == Purpose::Container) {
+        if there(root, path.as_ref())?.is_some() {
+            lacking.push(FirstBoot {
+                path: format!("/{path}"),
+                unit: None,
+            });
+        }
+    }
+    Ok(lacking)
 }
 
 /// Takes the files out of a tree. A node gets the units that make them; nothing makes them in a container.
@@ -137,9 +141,8 @@ pub(super) fn take(root: &Path, purpose: Purpose) -> Result<Vec<FirstBoot>> {
             (Purpose::Node, Some((unit, program))) => Some(write(root, maker.name, unit, program)?),
             _ => None,
         };
-        for path in found {
+        for (inside, path) in found {
             remove_with_links(&path)?;
-            let inside = path.strip_prefix(root).unwrap_or(&path);
             taken.push(FirstBoot {
                 path: format!("/{}", inside.display()),
                 unit: unit.clone(),
@@ -149,24 +152,36 @@ pub(super) fn take(root: &Path, purpose: Purpose) -> Result<Vec<FirstBoot>> {
     Ok(taken)
 }
 
-/// The paths of a tree that fit a pattern, sorted.
-fn matching(root: &Path, pattern: &str) -> Result<Vec<PathBuf>> {
-    let mut found = vec![root.to_owned()];
+/// The paths of a tree that fit a pattern, sorted, each with its path on the host. Links above them are followed in the tree: a script may
+/// have made one that leads to the host's files.
+fn matching(root: &Path, pattern: &str) -> Result<Vec<(PathBuf, PathBuf)>> {
+    let mut found = vec![PathBuf::new()];
     for part in pattern.split('/') {
         let mut next = Vec::new();
         for folder in found {
             if part != "*" {
-                next.extend(Some(folder.join(part)).filter(|path| path.symlink_metadata().is_ok()));
-            } else if folder.is_dir() {
-                for entry in fs::read_dir(&folder)? {
-                    next.push(entry?.path());
+                next.push(folder.join(part));
+            } else if let Some(real) = real_folder(root, &folder)? {
+                for entry in fs::read_dir(real)? {
+                    next.push(folder.join(entry?.file_name()));
                 }
             }
         }
         found = next;
     }
     found.sort_unstable();
-    Ok(found)
+    let mut all = Vec::new();
+    for inside in found {
+        if let Some(path) = there(root, &inside)? {
+            all.push((inside, path));
+        }
+    }
+    Ok(all)
+}
+
+/// The path on the host of what is at a path of a tree, which may be a link.
+fn there(root: &Path, inside: &Path) -> Result<Option<PathBuf>> {
+    Ok(real_name(root, inside)?.filter(|path| path.symlink_metadata().is_ok()))
 }
 
 /// Removes a path and the links beside it that lead to it, such as OpenSSL's by the hash of a certificate's name.
@@ -247,10 +262,10 @@ mod tests {
         for name in ["ssh_host_rsa_key", "ssh_host_rsa_key.pub", "sshd_config"] {
             fs::write(root.join("etc/ssh").join(name), "").unwrap();
         }
-        let lacking = cleaned(root, Purpose::Container);
+        let lacking = cleaned(root, Purpose::Container).unwrap();
         let paths: Vec<&str> = lacking.iter().map(|made| made.path.as_str()).collect();
         assert_eq!(paths, ["/etc/ssh/ssh_host_rsa_key"]);
-        assert!(cleaned(root, Purpose::Node).is_empty());
+        assert!(cleaned(root, Purpose::Node).unwrap().is_empty());
     }
 
     #[test]
@@ -262,9 +277,8 @@ mod tests {
             let start = format!("ExecStart=/{PROGRAMS}/{}\n", maker.name);
             assert!(unit.contains(&start), "{unit}");
             // Or what they are made from is there.
-            let absent =
-                ["=!/etc/", "=|!/var/", "=/etc/aliases\n"].map(|absent| unit.contains(absent));
-            assert!(absent.contains(&true), "{unit}");
+            let absent = ["=!/etc/", "=|!/etc/", "=|!/var/", "=/etc/aliases\n"];
+            assert!(absent.iter().any(|absent| unit.contains(absent)), "{unit}");
             assert!(program.starts_with("#!/bin/sh\n"), "{program}");
         }
     }
@@ -285,5 +299,22 @@ mod tests {
         assert_eq!(paths, ["/var/lib/postgresql/17/main", "/etc/postgresql/17"]);
         assert!(taken.iter().all(|taken| taken.unit.is_none()));
         assert!(root.join("var/lib/postgresql/17/other").is_dir() && !root.join("usr").exists());
+    }
+
+    #[test]
+    fn links_are_followed_in_the_tree_and_not_to_the_host() {
+        let place = tempfile::tempdir().unwrap();
+        let [root, host] = ["root", "host"].map(|name| place.path().join(name));
+        for folder in ["var/lib", "srv/pg/17/main", "etc/munge"] {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        fs::create_dir_all(host.join("data")).unwrap();
+        fs::write(host.join("data/ibdata1"), "the host's").unwrap();
+        symlink(host.join("data"), root.join("var/lib/mysql")).unwrap();
+        symlink("/srv/pg", root.join("var/lib/postgresql")).unwrap();
+        let taken = take(&root, Purpose::Container).unwrap();
+        let paths: Vec<&str> = taken.iter().map(|taken| taken.path.as_str()).collect();
+        assert_eq!(paths, ["/var/lib/postgresql/17/main"]);
+        assert!(host.join("data/ibdata1").exists() && !root.join("srv/pg/17/main").exists());
     }
 }

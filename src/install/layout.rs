@@ -7,7 +7,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use image::paths::{FACTORY, VAR_LINKS};
 
 use super::target::{real, real_folder};
@@ -30,7 +30,7 @@ pub(super) fn apply(root: &Path) -> Result<()> {
     for (link, target) in VAR_LINKS {
         let link = root.join(link.trim_start_matches('/'));
         let target_in_tree = link.parent().context("a link at the root")?.join(target);
-        move_folder(&link, &normal(root, &target_in_tree))?;
+        move_folder(root, &link, &normal(root, &target_in_tree))?;
         symlink(target, &link).with_context(|| format!("linking {}", link.display()))?;
     }
     for place in PLACES {
@@ -87,14 +87,44 @@ fn normal(root: &Path, path: &Path) -> std::path::PathBuf {
     root.join(parts.into_iter().collect::<std::path::PathBuf>())
 }
 
-fn move_folder(from: &Path, to: &Path) -> Result<()> {
-    if fs::symlink_metadata(from).is_ok_and(|meta| meta.is_dir()) {
+fn move_folder(root: &Path, from: &Path, to: &Path) -> Result<()> {
+    if is_folder(from) {
+        if is_folder(to) {
+            join(root, to, from)?;
+        }
         remove(to)?;
         fs::rename(from, to).with_context(|| format!("moving {} into /var", from.display()))
     } else {
         remove(from)?;
         Ok(fs::create_dir_all(to)?)
     }
+}
+
+/// Moves what a folder has into another one, whose own mode and owner stay: a package may have `/var/opt/NAME` beside `/opt/NAME`, which
+/// are one folder on a node.
+fn join(root: &Path, from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let (path, place) = (entry.path(), to.join(entry.file_name()));
+        if fs::symlink_metadata(&place).is_err() {
+            let about = || format!("moving {} to {}", path.display(), place.display());
+            fs::rename(&path, &place).with_context(about)?;
+        } else if is_folder(&path) && is_folder(&place) {
+            join(root, &path, &place)?;
+        } else {
+            let inside = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_owned();
+            bail!(
+                "the packages have both /{} and /{}, which are one path on a node",
+                inside(&place).display(),
+                inside(&path).display()
+            );
+        }
+    }
+    Ok(())
+}
+
+fn is_folder(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir())
 }
 
 /// Moves the content of `/var` to the factory and writes the list by which a node's init copies it back ([`image::var_list`]).
@@ -239,6 +269,31 @@ mod tests {
         symlink(place.path(), &folder).unwrap();
         assert_eq!(known(&root).unwrap(), BTreeSet::new());
         leave_links_alone(&root).unwrap();
+    }
+
+    #[test]
+    fn what_packages_have_in_var_opt_stays_beside_what_they_have_in_opt() {
+        let place = tempfile::tempdir().unwrap();
+        let [opt, var] = ["opt", "var/opt"].map(|name| place.path().join(name));
+        let write = |path: PathBuf| {
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        };
+        write(opt.join("agent/bin/run"));
+        write(var.join("agent/data/state"));
+        write(var.join("other/data"));
+        fs::set_permissions(opt.join("agent"), Permissions::from_mode(0o711)).unwrap();
+        move_folder(place.path(), &opt, &var).unwrap();
+        for path in ["agent/bin/run", "agent/data/state", "other/data"] {
+            assert!(var.join(path).is_file(), "{path}");
+        }
+        let mode = fs::metadata(var.join("agent")).unwrap().mode();
+        assert!(mode & 0o7777 == 0o711 && !opt.exists());
+        write(opt.join("agent/bin/run"));
+        let error = move_folder(place.path(), &opt, &var).unwrap_err();
+        let expected = "the packages have both /opt/agent/bin/run and /var/opt/agent/bin/run, \
+                        which are one path on a node";
+        assert_eq!(error.to_string(), expected);
     }
 
     #[test]

@@ -37,6 +37,12 @@ impl Unpacked {
             .unwrap_or_default()
     }
 
+    /// Whether it has a control file with a content, which need not be a text: dpkg runs any program as a script.
+    pub(super) fn has(&self, name: &str) -> bool {
+        let mut files = self.control.iter();
+        files.any(|file| file.name == name && !file.content.is_empty())
+    }
+
     /// A field of the control file, empty if there is none.
     pub(crate) fn field(&self, name: &str) -> &str {
         deb::field(self.text("control"), name).unwrap_or_default()
@@ -76,5 +82,27 @@ impl Unpacked {
             }],
             paths: Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_in_latin_1_is_a_script() {
+        let mut package = Unpacked::of("Package: a\n");
+        for (name, content) in [
+            ("preinst", &b"#!/bin/sh\n# J\xf6rg\n"[..]),
+            ("postinst", b""),
+        ] {
+            package.control.push(ControlFile {
+                name: name.into(),
+                mode: 0o755,
+                content: content.into(),
+            });
+        }
+        let found = ["preinst", "postinst", "prerm"].map(|name| package.has(name));
+        assert_eq!(found, [true, false, false]);
     }
 }

@@ -84,7 +84,7 @@ pub(super) fn make(
     let began = generated::now(folder)?;
     let packages = waves::install(debs, &root, options, machine, step)?;
     step.note("cleaning and packing");
-    let mut first_boot = first_boot::cleaned(&root, options.purpose);
+    let mut first_boot = first_boot::cleaned(&root, options.purpose)?;
     let dropped = clean::clean(&root, &packages, options)?;
     first_boot.extend(first_boot::take(&root, options.purpose)?);
     let report = Report {

@@ -16,6 +16,7 @@ use super::options::Options;
 use super::order::Order;
 use super::package::Unpacked;
 use super::surroundings::{FIRST, Machine};
+use super::target::real_name;
 use super::unpack::Tree;
 use super::{clean, database, dkms};
 use crate::debian::pinned::Deb;
@@ -108,7 +109,10 @@ fn remove_unwanted(
         .filter(|path| clean::in_docs(path).is_none())
         .filter(|path| !wanted(path));
     for path in unwanted.collect::<BTreeSet<_>>() {
-        cache::remove(&root.join(path))?;
+        // A script may have made a link that leads to the host's files.
+        if let Some(path) = real_name(root, path.as_ref())? {
+            cache::remove(&path)?;
+        }
     }
     Ok(())
 }
@@ -137,6 +141,7 @@ mod tests {
         fs::create_dir_all(root.join("usr/share/doc")).unwrap();
         std::os::unix::fs::symlink(outside.path(), root.join("usr/share/doc/a")).unwrap();
         fs::write(outside.path().join("README"), "").unwrap();
+        std::os::unix::fs::symlink(outside.path(), root.join("usr/share/info")).unwrap();
         package.paths = [
             "/.",
             "/usr/share/doc/a",
@@ -146,6 +151,8 @@ mod tests {
             "/usr/share/man/man1/a.1.gz",
             "/usr/share/locale/de",
             "/usr/share/doc-base",
+            "/usr/share/info",
+            "/usr/share/info/README",
         ]
         .map(str::to_owned)
         .to_vec();

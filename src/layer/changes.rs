@@ -1,6 +1,6 @@
 //! A tree written as files to a folder, and what a program changed there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Permissions};
 use std::io::{BufWriter, Write as _};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
@@ -12,7 +12,7 @@ use image::var_list::{self, Content, LISTS, Rights};
 use nix::sys::stat::{UtimensatFlags, utimensat};
 use nix::sys::time::TimeSpec;
 
-use super::merge::Tree;
+use super::merge::{Tree, above};
 use super::{Entry, Kind, Source};
 use crate::host::tree::{self, Item};
 
@@ -178,12 +178,15 @@ fn seeded(tree: &Tree) -> Result<Vec<Entry>> {
             found.insert(path, entry);
         }
     }
+    // A first boot brings nothing through a link, and here one may lead to the host's files.
+    let is_other = |entry: &&Entry| entry.kind != Kind::Directory;
+    let others = found.values().filter(is_other);
+    let others: BTreeSet<String> = others.map(|entry| entry.path.clone()).collect();
+    found.retain(|path, _| !above(path).any(|folder| others.contains(folder)));
     // A folder that only the lines of packages make is there too.
     let mut parents = Vec::new();
     for path in found.keys() {
-        for (at, _) in path.match_indices('/').skip(1) {
-            parents.push(Entry::directory(&path[..at], 0o755));
-        }
+        parents.extend(above(path).map(|folder| Entry::directory(folder, 0o755)));
     }
     let mut found: Vec<Entry> = found.into_values().collect();
     found.extend(parents);
@@ -411,6 +414,36 @@ mod tests {
         ];
         assert_eq!(shown, expected);
         assert!(written.had("/etc/gone") && !written.had("/usr/new"));
+    }
+
+    #[test]
+    fn nothing_is_written_through_a_link_of_var() {
+        let place = tempfile::tempdir().unwrap();
+        let [root, host] = ["root", "host"].map(|name| place.path().join(name));
+        fs::create_dir(&root).unwrap();
+        fs::create_dir(&host).unwrap();
+        let mut tree = tree(place.path());
+        let meta = fs::metadata(place.path()).unwrap();
+        let (uid, gid) = (meta.uid(), meta.gid());
+        let line = |path: &str| format!("C {path} 0644 {uid} {gid} - {FACTORY}{path}\n");
+        let text = format!(
+            "L /var/run - - - - {}\nd /var/spool 0755 {uid} {gid} -\n{}{}",
+            host.display(),
+            line("/var/run/file"),
+            line("/var/spool/file")
+        );
+        let mut entries = vec![Entry::file(PACKAGES_SEED, 0o644, text)];
+        for folder in ["/var/run", "/var/spool"] {
+            entries.push(Entry::directory(format!("{FACTORY}{folder}"), 0o755));
+            entries.push(Entry::file(format!("{FACTORY}{folder}/file"), 0o644, ""));
+        }
+        for mut entry in entries {
+            (entry.uid, entry.gid) = (uid, gid);
+            tree.insert(entry.path.clone(), entry);
+        }
+        Written::write(&tree, &root, 7).unwrap();
+        assert_eq!(fs::read_link(root.join("var/run")).unwrap(), host);
+        assert!(!host.join("file").exists() && root.join("var/spool/file").exists());
     }
 
     #[test]

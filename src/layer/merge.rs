@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Error, Result, bail, ensure};
 use image::paths::FACTORY;
-use image::var_list;
+use image::var_list::{self, Content};
 
 use super::reserved::{Refused, Reserved};
 use super::{Entry, Kind, Layer, Writer};
@@ -51,6 +51,7 @@ pub(crate) fn merge(base: &[Entry], layers: &[Layer], fixed: &[String]) -> Resul
         reserved.add_path(resolve(&tree, path, false)?);
     }
     let (mut seed, mut refused, mut conflicts) = (String::new(), Vec::new(), Vec::new());
+    let mut of_recipe = BTreeMap::new();
     for layer in layers {
         let is_recipe = layer.writer == Writer::Recipe;
         for entry in &layer.entries {
@@ -64,6 +65,9 @@ pub(crate) fn merge(base: &[Entry], layers: &[Layer], fixed: &[String]) -> Resul
             let laid = lay(&mut tree, entry, &mut seed);
             match laid.with_context(|| format!("laying {}", entry.path.escape_debug())) {
                 Ok(place) if layer.writer == Writer::Slipway => reserved.add(place, &entry.kind),
+                Ok(place) if is_recipe && place.starts_with("/var/") => {
+                    of_recipe.insert(place, entry);
+                }
                 Ok(_) => {}
                 Err(error) if is_recipe => {
                     conflicts.push((entry.path.clone(), format!("{error:#}")));
@@ -76,6 +80,7 @@ pub(crate) fn merge(base: &[Entry], layers: &[Layer], fixed: &[String]) -> Resul
         let text = format!("# What layers have put into /var. Made by the build.\n{seed}");
         put(&mut tree, Entry::file(SEED, 0o644, text))?;
     }
+    conflicts.extend(behind_links(&tree, &of_recipe)?);
     tree.entry("/".into())
         .or_insert_with(|| Entry::directory("/", 0o755));
     Ok(Merged {
@@ -212,6 +217,45 @@ fn remove_seed(tree: &mut Tree, path: &str, seed: &mut String) -> Result<()> {
     Ok(())
 }
 
+/// Entries of the recipe, by their places in `/var`, that are behind a link of the packages, and why they cannot be there: a first boot
+/// brings nothing through one. A link that the recipe itself puts there is its to decide.
+fn behind_links(
+    tree: &Tree,
+    of_recipe: &BTreeMap<String, &Entry>,
+) -> Result<Vec<(String, String)>> {
+    let mut links = BTreeMap::new();
+    for file in var_list::LISTS.iter().filter(|_| !of_recipe.is_empty()) {
+        let Some(Kind::File(source)) = tree.get(*file).map(|found| &found.kind) else {
+            continue;
+        };
+        let text = source.read().with_context(|| format!("reading {file}"))?;
+        let text = String::from_utf8_lossy(&text);
+        let lines = text.lines();
+        for (path, content) in lines.filter_map(|line| var_list::parse(line).ok().flatten()) {
+            match content {
+                Content::Link(target) if *file == PACKAGES_SEED => {
+                    links.insert(path, target);
+                }
+                _ => {
+                    links.remove(&path);
+                }
+            }
+        }
+    }
+    let behind = of_recipe.iter().filter_map(|(place, entry)| {
+        let (link, target) = above(place).find_map(|folder| links.get_key_value(folder))?;
+        let brings = entry.kind != Kind::Remove;
+        brings.then(|| {
+            let path = entry.path.escape_debug();
+            let text = format!(
+                "laying {path}: {link} is a link to {target} in the packages, and a first boot brings nothing through a link"
+            );
+            (entry.path.clone(), text)
+        })
+    });
+    Ok(behind.collect())
+}
+
 /// Whether a node's first boot puts something at a path of `/var` or below it.
 pub(crate) fn is_seeded(tree: &Tree, path: &str) -> bool {
     let lines = |file: &&str| match tree.get(*file).map(|found| &found.kind) {
@@ -238,10 +282,15 @@ fn put(tree: &mut Tree, entry: Entry) -> Result<()> {
     Ok(())
 }
 
+/// The folders that a path is in, but for `/`, the topmost first.
+pub(super) fn above(path: &str) -> impl Iterator<Item = &str> {
+    let ends = path.match_indices('/').skip(1);
+    ends.map(move |(at, _)| &path[..at])
+}
+
 /// Creates the parent folders of a path.
 fn parents(tree: &mut Tree, path: &str) -> Result<()> {
-    for (at, _) in path.match_indices('/').skip(1) {
-        let folder = &path[..at];
+    for folder in above(path) {
         match tree.get(folder).map(|found| &found.kind) {
             Some(Kind::Directory) => {}
             Some(_) => bail!("{folder} is not a folder"),
@@ -441,6 +490,28 @@ mod tests {
         // The root itself can have them.
         let tree = merged(vec![Entry::file("/usr/share/a\nb", 0o644, "")]).unwrap();
         assert!(tree.contains_key("/usr/share/a\nb"));
+    }
+
+    #[test]
+    fn a_file_of_the_recipe_behind_a_link_of_the_packages_in_var_is_named() {
+        let list = "d /var/lib 0755 0 0 -\nL /var/run - - - - /run\n";
+        let mut base = base();
+        base.push(Entry::file(PACKAGES_SEED, 0o644, list));
+        let conflicts = |writer, entries: Vec<Entry>| {
+            let layer = Layer::with_key(entries, Key::of_data("test", 1).finish()).unwrap();
+            let merged = merge(&base, &[layer.of(writer)], &[]).unwrap();
+            merged.conflicts
+        };
+        let file = |path: &str| Entry::file(path, 0o644, "");
+        let files = || vec![file("/var/lib/x"), file("/var/run/a/b"), file("/var/runs")];
+        let found = conflicts(Writer::Recipe, files());
+        let text = "laying /var/run/a/b: /var/run is a link to /run in the packages, and a first boot brings nothing through a link";
+        assert_eq!(found, [("/var/run/a/b".to_owned(), text.to_owned())]);
+        assert!(conflicts(Writer::Slipway, files()).is_empty());
+        // The recipe has a folder in its place.
+        let folder = Entry::directory("/var/run", 0o755);
+        let both = vec![folder, file("/var/run/x")];
+        assert!(conflicts(Writer::Recipe, both).is_empty());
     }
 
     #[test]

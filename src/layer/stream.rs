@@ -10,6 +10,8 @@ use super::Entry;
 
 /// Bytes of a block.
 pub(crate) const BLOCK: u64 = 512;
+/// The largest number of an owner that a header's field holds.
+const LARGEST_OWNER: u32 = 0o7_777_777;
 
 /// The fields of an entry's header beside path, mode, owner and attributes.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +62,11 @@ impl<W: Write> Stream<W> {
         }
         if size > 0o77_777_777_777 {
             record(&mut records, "size", size.to_string().as_bytes());
+        }
+        for (key, owner) in [("uid", entry.uid), ("gid", entry.gid)] {
+            if owner > LARGEST_OWNER {
+                record(&mut records, key, owner.to_string().as_bytes());
+            }
         }
         for (key, value) in &entry.xattrs {
             record(&mut records, &format!("SCHILY.xattr.{key}"), value);
@@ -155,9 +162,11 @@ fn ustar(
     };
     put(0, 100, name.as_bytes());
     put(100, 8, format!("{:07o}\0", mode & 0o7777).as_bytes());
-    put(108, 8, format!("{uid:07o}\0").as_bytes());
-    put(116, 8, format!("{gid:07o}\0").as_bytes());
-    // A size that does not fit is in the PAX header.
+    // Numbers and a size that do not fit are in the PAX header.
+    for (at, owner) in [(108, uid), (116, gid)] {
+        let shown = if owner > LARGEST_OWNER { 0 } else { owner };
+        put(at, 8, format!("{shown:07o}\0").as_bytes());
+    }
     let shown = if size > 0o77_777_777_777 { 0 } else { size };
     put(124, 12, format!("{shown:011o}\0").as_bytes());
     put(136, 12, format!("{mtime:011o}\0").as_bytes());
@@ -173,6 +182,7 @@ fn ustar(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layer::members::Members;
 
     /// Path, target of a link, mode, owner, content, extended attributes.
     type Seen = (
@@ -281,6 +291,31 @@ mod tests {
                 ),
             ]
         );
+    }
+
+    /// A directory's service gives people such numbers.
+    #[test]
+    fn owners_with_large_numbers_are_read_back() {
+        let mut file = tempfile::tempfile().unwrap();
+        let owners = [
+            (LARGEST_OWNER, 7),
+            (LARGEST_OWNER + 1, 7),
+            (7, u32::MAX - 1),
+        ];
+        let mut stream = Stream::new(Vec::new());
+        for (uid, gid) in owners {
+            let mut entry = Entry::directory("/d", 0o755);
+            (entry.uid, entry.gid) = (uid, gid);
+            stream.header(&entry, Form::Directory, 7).unwrap();
+        }
+        stream.end().unwrap();
+        file.write_all(&stream.into_inner().unwrap()).unwrap();
+        let mut members = Members::of_file(file).unwrap();
+        for (uid, gid) in owners {
+            let found = members.next().unwrap().unwrap();
+            assert_eq!((found.uid, found.gid), (uid.into(), gid.into()));
+        }
+        assert!(members.next().unwrap().is_none());
     }
 
     #[test]

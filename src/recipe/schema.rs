@@ -60,6 +60,12 @@ impl<'a> Walk<'a> {
             self.wrong_kind(schema, node, path);
             return false;
         }
+        if let Value::Integer { text, radix } = &node.value
+            && let Some(expected) = out_of_range(schema, text, *radix)
+        {
+            self.wrong_number(schema, node, path, expected);
+            return false;
+        }
         match &mut node.value {
             Value::List(items) => {
                 let items_schema = &schema["items"];
@@ -141,6 +147,18 @@ impl<'a> Walk<'a> {
         false
     }
 
+    fn wrong_number(&mut self, schema: &Json, node: &Node, path: &str, expected: String) {
+        let found = format!("{} cannot be {}", value_name(path), node.describe());
+        let mistake = Mistake::at(&node.place, found, expected);
+        // A setting of the kernel may be any text.
+        self.mistakes.add(match &node.value {
+            Value::Integer { text, radix: 10 } if allows(schema, "object") => {
+                mistake.help(format!("write it in quotes: \"{text}\""))
+            }
+            _ => mistake,
+        });
+    }
+
     fn wrong_kind(&mut self, schema: &Json, node: &Node, path: &str) {
         let expected: Vec<&str> = [
             ("string", "a text in quotes"),
@@ -219,6 +237,26 @@ pub(super) fn allows(schema: &Json, kind: &str) -> bool {
         Json::Array(kinds) => kinds.iter().any(|allowed| allowed == kind),
         _ => false,
     }
+}
+
+/// What a whole number has to be, if it is not that. JSON has none of more than 64 bits: it would count as not given.
+fn out_of_range(schema: &Json, text: &str, radix: u32) -> Option<String> {
+    // What may be a text too is a size, permission bits or an account's number.
+    let is_both = allows(schema, "string") && !allows(schema, "object");
+    let least = schema["minimum"].as_i64().or(is_both.then_some(0));
+    let most = match schema["format"].as_str() {
+        Some("uint32") => i64::from(u32::MAX),
+        _ => i64::MAX,
+    };
+    let range = least.unwrap_or(i64::MIN)..=most;
+    let fits = i64::from_str_radix(text, radix).is_ok_and(|number| range.contains(&number));
+    (!fits).then(|| {
+        format!(
+            "expected a whole number from {} to {}",
+            range.start(),
+            range.end()
+        )
+    })
 }
 
 fn one_of(words: &[&str]) -> String {

@@ -152,9 +152,16 @@ pub(super) fn postgresql() -> Result<()> {
     };
     let first = control(&tree)?;
     ensure!(first.contains("Database system identifier"), "{first}");
-    // A second start leaves the cluster alone.
+    // A second start leaves the cluster alone; what a cut left half is made again.
     start(&tree, "slipway-postgresql.service")?;
     ensure!(control(&tree)? == first);
+    let folder = tree.join("var/lib/postgresql");
+    let making = folder.join(".slipway-making-17");
+    ensure!(!making.exists());
+    fs::write(&making, "")?;
+    fs::remove_file(folder.join("17/main/global/pg_control"))?;
+    start(&tree, "slipway-postgresql.service")?;
+    ensure!(control(&tree)? != first && !making.exists());
     Ok(())
 }
 

@@ -72,6 +72,19 @@ fn the_order_of_scripts_does_not_count() {
     assert_eq!(one.0["a"], one.1["a"]);
 }
 
+/// adduser's first system user without a group of its own has the number that is a group's in every base system.
+#[test]
+fn the_user_of_the_number_of_users_has_its_own() {
+    let passwd = "_rpc:x:100:65534::/:/\nstatd:x:101:65534::/:/\n";
+    let group = "users:x:100:\nnogroup:x:65534:\n";
+    let mut accounts = Accounts::parse([passwd, group, "", ""], "").unwrap();
+    accounts.renumber(&Fixed::default());
+    let uids = accounts.users.iter().map(|user| user.uid);
+    assert_eq!(uids.collect::<Vec<_>>(), ["_rpc", "statd"].map(number));
+    assert_eq!(accounts.group("users").unwrap().gid, USERS);
+    assert_eq!(accounts.clashes(), []);
+}
+
 #[test]
 fn fixed_numbers_and_clashes() {
     let mut accounts = accounts();

@@ -32,6 +32,9 @@ pub(super) struct RawDisk {
 /// FAT16.
 const SMALLEST_ESP: u64 = 64 * MIB;
 
+/// Maximum size of a partition: the sum of all of them is a number of 64 bits.
+const LARGEST: u64 = 1 << 50;
+
 /// Minimum size of `state`: a smaller ext4 has too little space beside its journal.
 const SMALLEST_STATE: u64 = 16 * MIB;
 
@@ -56,6 +59,12 @@ pub(super) fn check(check: &mut Check<'_>, raw: &RawDisk) -> (Sizes, SectorSize)
                 &check.place(&path),
                 format!("the partition cannot have {bytes} bytes"),
                 format!("expected whole MiB, at least {} MiB", least / MIB),
+            ));
+        } else if bytes > LARGEST {
+            check.add(Mistake::at(
+                &check.place(&path),
+                format!("the partition cannot have {bytes} bytes"),
+                "expected at most 1 PiB",
             ));
         }
         bytes

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::Check;
 use super::download::Download;
 use super::names::Rule;
-use super::paths::covered;
+use super::paths::{LINKS, covered};
 use super::size::TextOrNumber;
 use super::trees::{RawArchive, RawImageTree};
 use super::variables::Variables;
@@ -443,7 +443,7 @@ fn bad_path(path: &str) -> Option<(String, &'static str)> {
     if let Some(covered) = covered(path) {
         return Some(covered);
     }
-    let mut links = image::paths::VAR_LINKS.iter();
+    let mut links = image::paths::VAR_LINKS.iter().chain(&LINKS);
     if path == "/var" || links.any(|(link, _)| path == *link) {
         let found = format!("{path} cannot be of the recipe: a node has its own there");
         return Some((found, "expected a path below it, which a first boot makes"));
@@ -464,6 +464,7 @@ mod tests {
             "/optional",
             "/opt/x",
             "/usr/local/bin/x",
+            "/var/runs",
         ] {
             assert_eq!(bad_path(good), None);
         }
@@ -478,6 +479,9 @@ mod tests {
             "/opt",
             "/usr/local",
             "/var",
+            "/var/run",
+            "/var/run/x",
+            "/var/lock/x",
             "/etc/a\0",
             "/etc/a\nb",
             "/opt/a\tb",

@@ -8,6 +8,11 @@ use super::Check;
 use super::size::{TextOrNumber, size};
 use crate::recipe::mistakes::Mistake;
 
+/// Bytes of the longest label of an ext4 file system (`s_volume_name` of its superblock).
+const EXT4_LABEL: usize = 16;
+/// The longest label of a partition in units of UTF-16 (UEFI specification 2.10, 5.3.3).
+const GPT_LABEL: usize = 36;
+
 /// Defaults of the node settings.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
@@ -90,6 +95,18 @@ fn etcd(check: &mut Check<'_>, raw: RawEtcd) -> EtcdSettings {
         minimum_size,
     } = raw;
     let minimum = size(check, "node.etcd.minimum-size", minimum_size.as_ref());
+    for (key, name) in [
+        ("serial", &serial),
+        ("id", &id),
+        ("label", &label),
+        ("partlabel", &partlabel),
+        ("cluster", &cluster),
+        ("member", &member),
+    ] {
+        if let Some(name) = name {
+            usable(check, key, name);
+        }
+    }
     let settings = EtcdSettings {
         serial,
         id,
@@ -116,4 +133,24 @@ fn etcd(check: &mut Check<'_>, raw: RawEtcd) -> EtcdSettings {
         ));
     }
     settings
+}
+
+/// Adds a mistake for a name that is none, as the value of a variable that is not set: partitions without a label would fit. So would nothing
+/// a label that is too long.
+fn usable(check: &mut Check<'_>, key: &str, name: &str) {
+    let place = check.place(&format!("node.etcd.{key}"));
+    let (length, most) = match key {
+        "label" => (name.len(), EXT4_LABEL),
+        "partlabel" => (name.encode_utf16().count(), GPT_LABEL),
+        _ => (0, 0),
+    };
+    if name.trim().is_empty() {
+        let found = format!("`node.etcd.{key}` is empty");
+        let expected = "expected a name, or the key left out";
+        check.add(Mistake::at(&place, found, expected));
+    } else if length > most {
+        let found = format!("no disk has a {key} as {name:?}");
+        let expected = format!("expected at most {most} characters");
+        check.add(Mistake::at(&place, found, expected));
+    }
 }

@@ -156,6 +156,11 @@ fn mistakes_of_settings_are_shown_at_their_places() {
             "expected a text in quotes or a whole number",
         ),
         (
+            "[sysctl]\nkernel.shmmax = 18446744073692774399",
+            "a.toml:6:17",
+            "write it in quotes: \"18446744073692774399\"",
+        ),
+        (
             "[sysctl]\n'vm.swap piness' = 1",
             "a.toml:6:1",
             "is not the name of a setting",
@@ -297,7 +302,60 @@ fn mistakes_of_accounts_are_shown_at_their_places() {
             "a.toml:6:1",
             "unknown key `password`",
         ),
-        ("[users.a]\nuid = -1", "a.toml:", "-1"),
+    ]);
+}
+
+#[test]
+fn names_of_the_etcd_disk_that_no_disk_has_are_shown_at_their_places() {
+    shown(&[
+        (
+            "[node.etcd]\npartlabel = ''",
+            "a.toml:6:13",
+            "`node.etcd.partlabel` is empty",
+        ),
+        (
+            "[node.etcd]\nserial = 'etcd'\ncluster = ' '",
+            "a.toml:7:11",
+            "`node.etcd.cluster` is empty",
+        ),
+        (
+            "[node.etcd]\nlabel = 'a-label-of-17-byt'",
+            "a.toml:6:9",
+            "expected at most 16 characters",
+        ),
+    ]);
+    with("[node.etcd]\nlabel = 'a-label-of-16-b.'").unwrap();
+    with("[node.etcd]\npartlabel = 'a-label-of-a-partition-has-room-more'").unwrap();
+}
+
+#[test]
+fn numbers_out_of_range_are_shown_at_their_places() {
+    let of_ids = "expected a whole number from 0 to 4294967295";
+    shown(&[
+        ("[users.a]\nuid = -1", "a.toml:6:7", of_ids),
+        ("[groups.a]\ngid = 4294967296", "a.toml:6:7", of_ids),
+        // What has more than 64 bits would count as not given.
+        (
+            "[users.a]\nuid = 99999999999999999999",
+            "a.toml:6:7",
+            of_ids,
+        ),
+        (
+            "[disk]\nroot = 99999999999999999999",
+            "a.toml:6:8",
+            "cannot be the number 99999999999999999999",
+        ),
+        (
+            "[disk]\nroot = -1",
+            "a.toml:6:8",
+            "expected a whole number from 0 to",
+        ),
+        // The sum of all partitions would be beyond 64 bits.
+        (
+            "[disk]\nstate = '8388608 TiB'",
+            "a.toml:6:9",
+            "expected at most 1 PiB",
+        ),
     ]);
 }
 
