@@ -17,6 +17,8 @@ use crate::disks::disk;
 /// Serial of the disk that hangs, which nothing names.
 const HANGING: &str = "hanging";
 const SILENT: &str = "(serial hanging) has not answered for ";
+/// The first words of the machine's firmware.
+const FIRMWARE: &str = "SeaBIOS (version ";
 /// A role that no node has.
 const UNKNOWN: &str = "kontroll-plane";
 
@@ -65,9 +67,10 @@ fn reboots(lab: &mut Lab, node: &Node, bus: Bus) -> Result<()> {
     let running = starts(lab, node, bus)?;
     let report = running.wait_report(timeouts::INIT)?;
     ensure!(report.contains(UNKNOWN), "another report: {report}");
-    let kernels = |text: &str| text.matches("Linux version").count();
+    // The kernel itself is not started: before that it asks the firmware for the first sector of each disk.
+    let starts = |text: &str| text.matches(FIRMWARE).count();
     let again = running.vm.console().wait(timeouts::HUNG_REBOOT, |text| {
-        (kernels(text) > 1).then_some(())
+        (starts(text) > 1).then_some(())
     });
     let text = running.vm.console().text();
     ensure!(
