@@ -14,7 +14,7 @@ use crate::fields::{CLUSTER, INIT, KUBE_PROXY, KUBELET};
 use crate::host::Host;
 use crate::release::{EtcdFlags, Kubeadm, Version};
 use crate::report::{Mistake, Position, Report};
-use crate::schema::decode;
+use crate::schema::{Rules, decode};
 pub use crate::types::{
     Arg, Cluster, Component, Dns, Endpoint, Etcd, ExternalEtcd, Init, LocalEtcd, Networking,
     NodeRegistration, Proxy, Timeouts, Token, Volume,
@@ -24,9 +24,10 @@ use crate::{components, default, validate};
 /// When the mistakes of a configuration are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reported {
-    /// After the first step that finds some, as by kubeadm.
+    /// After the first step that finds some, as by kubeadm, and of kubeadm's rules alone.
     ByStep,
-    /// After all steps: for those that follow, a field that could not be read has its default.
+    /// After all steps: for those that follow, a field that could not be read has its default. A node is to run by it, so that the rules of
+    /// its components count too.
     AtOnce,
 }
 
@@ -95,7 +96,11 @@ pub(crate) fn complete(
     report: &mut Report,
 ) -> Option<Config> {
     let before = report.mistakes.len();
-    let mut decoded = |fields, node| decode(fields, node, kubeadm.release.minor, report);
+    let rules = match reported {
+        Reported::ByStep => Rules::Types,
+        Reported::AtOnce => Rules::Components,
+    };
+    let mut decoded = |fields, node| decode(fields, node, kubeadm.release.minor, rules, report);
     let mut init = decoded(INIT, documents.init.as_ref());
     let mut cluster = decoded(CLUSTER, documents.cluster.as_ref());
     let kubelet = decoded(KUBELET, documents.kubelet.as_ref());

@@ -1,16 +1,18 @@
 //! The files of the kubelet on this node.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::arguments::{arg, merged};
 use crate::components::goes_with;
 use crate::config::Config;
+use crate::fields::KUBELET;
 use crate::flags::{self, GATE};
 use crate::host::Host;
 use crate::images;
 use crate::object::Join;
 use crate::release::Version;
 use crate::report::Report;
+use crate::schema::{Field, Kind};
 use crate::static_pods::File;
 use crate::types::argument;
 use crate::yaml;
@@ -101,8 +103,27 @@ pub fn joined(config: &Config, join: &Join, text: &str) -> Result<File, Report> 
             fields.insert(name.clone(), needed.clone());
         }
     }
-    fields.extend(join.kubelet.clone());
+    put_over(fields, &join.kubelet, KUBELET);
     Ok(file("config.yaml", instance(config, value)))
+}
+
+/// Puts a node's own fields over the cluster's, which keeps the others of each table (`authentication`), as a control plane's own document
+/// does. Lists, and maps of names, are taken as a whole.
+fn put_over(there: &mut Map<String, Value>, own: &Map<String, Value>, known: &[Field]) {
+    for (name, value) in own {
+        let field = known.iter().find(|field| field.name == name);
+        let table = match field.map(|field| field.kind) {
+            Some(Kind::Object(inner)) => value.as_object().map(|own| (own, inner)),
+            _ => None,
+        };
+        if let Some((own, inner)) = table
+            && let Some(there) = there.get_mut(name).and_then(Value::as_object_mut)
+        {
+            put_over(there, own, inner);
+            continue;
+        }
+        there.insert(name.clone(), value.clone());
+    }
 }
 
 /// A worker's configuration with what its cloud calls its machine, which the worker that wrote it may not have known. Nothing if that stands

@@ -38,6 +38,8 @@ pub const LEFT: [&str; 4] = [
     "PersistentVolume",
     "PersistentVolumeClaim",
 ];
+/// The namespace of an object that names none, of a kind that has namespaces.
+pub const NAMESPACE: &str = "default";
 /// Ends of the names of files with manifests.
 const MANIFESTS: [&str; 3] = [".yaml", ".yml", ".json"];
 /// The longest name: with its prefix it is the name of a ConfigMap, and it is the value of a label.
@@ -307,10 +309,12 @@ pub fn identity(object: &Value) -> [String; 4] {
     let version = text(&object["apiVersion"]);
     let group = version.split_once('/').map_or("", |(group, _)| group);
     let metadata = &object["metadata"];
+    let namespace = metadata["namespace"].as_str();
     [
         group.to_owned(),
         text(&object["kind"]),
-        text(&metadata["namespace"]),
+        // Which kinds have none the API server alone knows: no two objects of such a kind differ here.
+        namespace.unwrap_or(NAMESPACE).to_owned(),
         text(&metadata["name"]),
     ]
 }

@@ -31,6 +31,7 @@ use crate::report::{Mistake, Report};
 use crate::shared_keys::CertificateKey;
 use crate::source;
 use crate::types::argument;
+use crate::validate::of_node;
 use crate::yaml::{Content, Node};
 use balancer::{Balancer, Server};
 use from_image::FLANNEL;
@@ -183,6 +184,7 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
     if let Some(config) = &read {
         let services = &config.cluster.networking.service_subnet;
         dns::check(&translation.dns, services, &mut report);
+        of_node(&config.init, &config.cluster, &mut report);
     }
     let own_name = root.get("node").and_then(|node| node.get("name"));
     // Empty text is no name.

@@ -94,18 +94,35 @@ impl Field {
     }
 }
 
+/// Which values are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rules {
+    /// Those that Go's type cannot hold. kubeadm knows no more of the configurations of the kubelet and of kube-proxy (`Validate` of
+    /// `cmd/kubeadm/app/componentconfigs/configset.go`).
+    Types,
+    /// Those too for which the component would end.
+    Components,
+}
+
 /// The object of a document's root. `apiVersion` and `kind` are not among its fields.
 pub(crate) fn decode(
     fields: &'static [Field],
     root: Option<&Node>,
     minor: u32,
+    rules: Rules,
     report: &mut Report,
 ) -> Map<String, Value> {
-    Decoder { minor, report }.object(fields, root, "")
+    let mut decoder = Decoder {
+        minor,
+        rules,
+        report,
+    };
+    decoder.object(fields, root, "")
 }
 
 struct Decoder<'a> {
     minor: u32,
+    rules: Rules,
     report: &'a mut Report,
 }
 
@@ -198,10 +215,23 @@ impl Decoder<'_> {
                 Value::Object(entries.iter().map(entry).collect())
             }
             (Kind::Any, content) => content.value(),
-            (kind, content) => scalar(kind, content).unwrap_or_else(|message| {
+            (kind, content) => scalar(&self.of_rules(kind), content).unwrap_or_else(|message| {
                 self.report.refuse_at(path, node.at, message);
                 self.zero(kind, path)
             }),
+        }
+    }
+
+    /// What a field may hold by the rules that count.
+    fn of_rules(&self, kind: &Kind) -> Kind {
+        const LEAST: i64 = i32::MIN as i64;
+        const MOST: i64 = i32::MAX as i64;
+        match *kind {
+            kind if self.rules == Rules::Components => kind,
+            Kind::OneOf(_) => Kind::Text,
+            // Go's type of all ranges that fit into it.
+            Kind::Int(least, most) if least >= LEAST && most <= MOST => Kind::Int(LEAST, MOST),
+            kind => kind,
         }
     }
 
@@ -346,13 +376,40 @@ mod tests {
         Field::nonzero("inner", Kind::Object(INNER)),
         Field::nonzero("words", Kind::List(&Kind::Text)),
         Field::nonzero("new", Kind::Text).since(35),
+        Field::nonzero("mode", Kind::OneOf(&["a", "b"])),
+        Field::nonzero("count", Kind::Int(0, u32::MAX as i64)),
     ];
 
     fn read(text: &str) -> (Value, Report) {
+        read_by(Rules::Components, text)
+    }
+
+    fn read_by(rules: Rules, text: &str) -> (Value, Report) {
         let mut report = Report::default();
         let node = yaml::document(text, 0, &mut report);
-        let value = decode(FIELDS, node.as_ref(), 34, &mut report);
+        let value = decode(FIELDS, node.as_ref(), 34, rules, &mut report);
         (value.into(), report)
+    }
+
+    #[test]
+    fn ranges_and_words_are_the_components_and_types_are_kubeadms() {
+        let (value, report) = read_by(Rules::Types, "{size: -10, bit: 99, mode: other}");
+        assert_eq!(report.mistakes, []);
+        let found = (&value["size"], &value["bit"], &value["mode"]);
+        assert_eq!(found, (&json!(-10), &json!(99), &json!("other")));
+        for rules in [Rules::Types, Rules::Components] {
+            let text = "{size: 2147483648, bit: x, mode: 3, count: 4294967296}";
+            let (_, report) = read_by(rules, text);
+            let fields = report.mistakes.iter().map(|one| one.field.as_str());
+            assert!(fields.eq(["size", "bit", "mode", "count"]), "{report:?}");
+        }
+        let (value, report) = read_by(Rules::Types, "count: 4294967295");
+        assert_eq!(
+            (&value["count"], report.mistakes.len()),
+            (&json!(4_294_967_295_u32), 0)
+        );
+        let (_, report) = read("{mode: other}");
+        assert_eq!(report.mistakes.len(), 1);
     }
 
     #[test]

@@ -1,8 +1,11 @@
-//! kubeadm's rules for a complete configuration. All mistakes are reported at once.
+//! kubeadm's rules for a complete configuration, and what a node needs beyond them. All mistakes are reported at once.
 
+mod beyond;
 mod cluster;
 mod network;
 mod node;
+
+pub(crate) use beyond::{of_node, wrong_label};
 
 use crate::address;
 use crate::release::Release;

@@ -255,6 +255,41 @@ fn what_is_not_done_is_refused_with_its_position() {
     assert_eq!(refused(&bad, Role::Worker), expected);
 }
 
+/// The pod of etcd has `dataDir` alone of the node.
+#[test]
+fn a_log_of_etcds_outside_of_its_folder_is_refused() {
+    let text = |log: &str| {
+        format!(
+            "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\netcd:\n  local:\n    dataDir: /data\n    \
+             extraArgs: [{{ name: wal-dir, value: {log} }}]\n"
+        )
+    };
+    assert!(asked(&text("/data/log"), Role::Worker).discovery.is_none());
+    let mistakes = refused(&text("/var/lib/etcd/log"), Role::Worker);
+    let expected = "etcd.local.extraArgs: what etcd writes to \"/var/lib/etcd/log\" (--wal-dir) is gone with its container; \
+                    expected a folder below /data, ";
+    assert!(
+        mistakes.len() == 1 && mistakes[0].starts_with(expected),
+        "{mistakes:#?}"
+    );
+}
+
+/// The kubelet would end at its start.
+#[test]
+fn a_taint_that_no_node_may_have_is_refused() {
+    let bad = worker().replace(
+        "  - effect: NoSchedule\n    key: special",
+        "  - value: b\n    key: for special",
+    );
+    let mistakes = refused(&bad, Role::Worker);
+    let found: Vec<&str> = mistakes
+        .iter()
+        .map(|mistake| mistake.split(':').next().unwrap())
+        .collect();
+    let item = "nodeRegistration.taints.0";
+    assert_eq!(found, [format!("{item}.key"), format!("{item}.effect")]);
+}
+
 #[test]
 fn a_worker_on_a_machine_of_a_control_plane_and_documents_that_do_not_go_together_are_refused() {
     let expected =

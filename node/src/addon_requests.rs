@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use cluster::manifests::NAMESPACE;
 use cluster::manifests::record::{MAPS, RECORD, Record, Reference, map_name};
 use image::paths::RUN_ADDONS;
 use linux::world::World;
@@ -18,8 +19,6 @@ const LIMITS: Limits = Limits {
     patience: Duration::from_secs(120),
     every: Duration::from_secs(1),
 };
-/// The namespace of an object that names none, of a kind that has namespaces.
-const NAMESPACE: &str = "default";
 
 /// The API server does not serve a kind.
 #[derive(Debug)]

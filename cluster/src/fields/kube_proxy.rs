@@ -1,5 +1,5 @@
-//! `KubeProxyConfiguration` of `kubeproxy.config.k8s.io/v1alpha1`. What kube-proxy would end for is refused: words and ranges are those of
-//! `pkg/proxy/apis/config/validation`.
+//! `KubeProxyConfiguration` of `kubeproxy.config.k8s.io/v1alpha1`. What kube-proxy would end for is refused where a node is
+//! to run by it: words and ranges are those of `pkg/proxy/apis/config/validation`.
 
 use super::{BIT, GATES, INT32, LOGGING, OOM_SCORE, TEXTS};
 use crate::schema::{Field, Kind};

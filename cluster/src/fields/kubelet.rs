@@ -1,5 +1,5 @@
-//! `KubeletConfiguration` of `kubelet.config.k8s.io/v1beta1`. What the kubelet would end for is refused: words and ranges are those of
-//! `pkg/kubelet/apis/config/validation`, and of the managers of processors, memory and topology.
+//! `KubeletConfiguration` of `kubelet.config.k8s.io/v1beta1`. What the kubelet would end for is refused where a node is to
+//! run by it: words and ranges are those of `pkg/kubelet/apis/config/validation`, and of the managers of processors, memory and topology.
 
 use super::{
     AMOUNT, BIT, GATES, INT32, INT64, LOGGING, OOM_SCORE, PERCENT, PORT, TAINT, TEXT_MAP, TEXTS,

@@ -8,7 +8,7 @@ use crate::fields::JOIN;
 use crate::object::{Image, Join, Role};
 use crate::release::RELEASES;
 use crate::report::{Position, Report};
-use crate::schema::decode;
+use crate::schema::{Rules, decode};
 use crate::shared_keys::{CertificateKey, FORM};
 use crate::yaml::{Content, Node};
 
@@ -45,7 +45,8 @@ pub(super) fn take(
     let newest = RELEASES.iter().map(|release| release.minor).max();
     let before = report.mistakes.len();
     // For the types and for what kubeadm does not know; the values are read with their positions.
-    let read = decode(JOIN, Some(node), newest.unwrap_or_default(), report);
+    let newest = newest.unwrap_or_default();
+    let read = decode(JOIN, Some(node), newest, Rules::Components, report);
     if report.mistakes.len() > before {
         return None;
     }

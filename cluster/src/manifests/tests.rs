@@ -182,6 +182,21 @@ fn an_object_that_is_there_twice_and_a_circle_are_refused_with_their_places() {
     );
 }
 
+/// Each of the two would take the object from the other one at every boot.
+#[test]
+fn an_object_without_a_namespace_is_the_one_of_the_default_namespace() {
+    let within = |namespace: &str| {
+        let line = format!("metadata:\n  namespace: {namespace}\n");
+        map("a").replace("metadata:\n", &line)
+    };
+    for (namespace, is_twin) in [("default", true), ("other", false)] {
+        let one = folder("one", Source::Image, &[("1.yaml", &map("a"))]);
+        let other = folder("other", Source::Config, &[("1.yaml", &within(namespace))]);
+        let mistakes = check(vec![one, other]);
+        assert_eq!(mistakes.len(), usize::from(is_twin), "{mistakes:?}");
+    }
+}
+
 #[test]
 fn the_folders_of_a_recipe_are_checked_without_their_dependencies() {
     let needs = ("addon.toml", "depends = [\"of-the-config\"]");

@@ -13,6 +13,7 @@ use crate::documents::Documents;
 use crate::host::Host;
 use crate::release::{EtcdFlags, Kubeadm};
 use crate::report::{Position, Report};
+use crate::validate::of_node;
 use crate::yaml::{Content, Node};
 
 /// How a node comes into its cluster; the first one begins it.
@@ -47,6 +48,9 @@ pub(crate) fn read(
     let mut notes = complete(&mut translation, &kubeadm, image);
     let documents = &translation.documents;
     let read = config::complete(documents, &kubeadm, host, Reported::AtOnce, report);
+    if let Some(config) = &read {
+        of_node(&config.init, &config.cluster, report);
+    }
     let mut config = read.filter(|_| report.mistakes.is_empty())?;
     notes.extend(report.warnings.iter().map(ToString::to_string));
     // As with an object: the image's etcd may be older than this kubeadm's, and kubeadm makes a token if it is given none.

@@ -14,6 +14,7 @@ use super::{Cni, cni};
 use crate::components::goes_with;
 use crate::documents::Documents;
 use crate::report::{Position, Report};
+use crate::validate::wrong_label;
 use crate::wording::nearest;
 use crate::yaml::{Content, Node};
 
@@ -427,9 +428,15 @@ fn labels(field: &str, node: &Node, report: &mut Report) -> BTreeMap<String, Str
     };
     let mut labels = BTreeMap::new();
     for (name, node) in entries {
-        match node.text() {
-            Some(text) => drop(labels.insert(name.clone(), text.to_owned())),
-            None => report.refuse_at(&format!("{field}.{name}"), node.at, "expected text"),
+        let refusal = match node.text() {
+            Some(text) => {
+                labels.insert(name.clone(), text.to_owned());
+                wrong_label(name, text)
+            }
+            None => Some("expected text".to_owned()),
+        };
+        if let Some(message) = refusal {
+            report.refuse_at(&format!("{field}.{name}"), node.at, message);
         }
     }
     labels

@@ -146,6 +146,43 @@ labels = { a = 1 }
     }
 }
 
+/// The API server would refuse them again and again, and with them all marks of the node.
+#[test]
+fn labels_and_taints_that_no_node_may_have_are_mistakes() {
+    let text = "[node]
+labels = { zone = \"eu west\", \"a/b/c\" = \"x\", rack = \"\", \"example.test/r\" = \"1.a\" }
+taints = [
+  { key = \"a b\", value = \"c,d\" },
+  { effect = \"NoSchedule\" },
+  { key = \"a\", effect = \"Never\" },
+  { key = \"example.test/a\", value = \"\", effect = \"NoExecute\" },
+]
+";
+    let mistakes = refused(text);
+    let found: Vec<&str> = mistakes
+        .iter()
+        .map(|mistake| mistake.split(':').next().unwrap())
+        .collect();
+    let expected = [
+        "node.labels.zone",
+        "node.labels.a/b/c",
+        "node.taints.2.effect",
+        "node.taints.0.key",
+        "node.taints.0.value",
+        "node.taints.0.effect",
+        "node.taints.1.key",
+    ];
+    assert_eq!(found, expected, "{mistakes:#?}");
+    assert!(
+        mistakes[0].ends_with("(line 2, column 19)"),
+        "{mistakes:#?}"
+    );
+    assert!(
+        mistakes[3].ends_with("(line 4, column 11)"),
+        "{mistakes:#?}"
+    );
+}
+
 #[test]
 fn kubeadms_rules_name_the_objects_fields_and_positions() {
     let wrong = |text: &str, expected: &str| {
@@ -237,6 +274,35 @@ fn etcds_arguments_are_held_against_the_etcd_that_runs() {
         found[0].contains("etcd 3.6 has no flag --quota"),
         "{found:?}"
     );
+}
+
+/// Its pod has one folder of the node: all else is gone with the container.
+#[test]
+fn etcd_keeps_its_data_in_the_folder_of_its_volume() {
+    let below = Some("expected a folder below /var/lib/etcd, ");
+    for (args, expected) in [
+        ("data-dir = \"/var/lib/etcd/\"", None),
+        ("wal-dir = \"/var/lib/etcd/wal\"", None),
+        ("wal-dir = \"\"", None),
+        ("data-dir = \"/data\"", Some("expected /var/lib/etcd, ")),
+        (
+            "data-dir = \"/var/lib/etcd/a\"",
+            Some("expected /var/lib/etcd, "),
+        ),
+        ("wal-dir = \"/var/lib/etcd-wal\"", below),
+        ("wal-dir = \"/var/lib/etcd/../wal\"", below),
+    ] {
+        let text = format!("[etcd]\nargs = {{ {args} }}\n");
+        let Some(words) = expected else {
+            drop(taken(&text));
+            continue;
+        };
+        let mistakes = refused(&text);
+        let is_named = mistakes[0].starts_with("etcd.args: ")
+            && mistakes[0].contains(words)
+            && mistakes[0].contains("(line 2, ");
+        assert!(mistakes.len() == 1 && is_named, "{mistakes:#?}");
+    }
 }
 
 #[test]

@@ -60,6 +60,28 @@ fn a_joined_kubelet_has_the_clusters_configuration_with_what_its_node_needs_and_
     }
 }
 
+/// Without the rest of the table the kubelet would not know whose certificate the API server has: no logs and no exec.
+#[test]
+fn a_table_of_the_objects_is_merged_into_the_clusters() {
+    let object = worker(&joining(
+        "[kubelet.config]\nauthentication = { webhook = { cacheTTL = \"30s\" } }\nevictionHard = { \"memory.available\" = \"1Mi\" }\n\
+         crashLoopBackOff = { maxContainerRestartPeriod = \"9s\" }\n",
+    ));
+    let join = object.join.as_ref().unwrap();
+    let cluster = "authentication:\n  anonymous:\n    enabled: false\n  webhook:\n    cacheTTL: 0s\n    enabled: true\n  x509:\n    \
+                   clientCAFile: /etc/kubernetes/pki/ca.crt\nevictionHard:\n  nodefs.available: 5%\nkind: KubeletConfiguration\n";
+    let text = kubelet::joined(&object.config, join, cluster).unwrap().text;
+    for part in [
+        "authentication:\n  anonymous:\n    enabled: false\n  webhook:\n    cacheTTL: 30s\n    enabled: true\n  x509:\n    \
+         clientCAFile: /etc/kubernetes/pki/ca.crt\n",
+        "crashLoopBackOff:\n  maxContainerRestartPeriod: 9s\n",
+        "evictionHard:\n  memory.available: 1Mi\n",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("nodefs"), "{text}");
+}
+
 /// The kubelet ends at its start with fields that do not go with each other: the object's count, and the system's are left out.
 #[test]
 fn what_the_system_says_of_a_shutdown_goes_with_what_the_object_and_the_cluster_say() {

@@ -303,6 +303,40 @@ fn component_configs_are_merged_and_signed_only_if_kubeadm_made_them() {
     );
 }
 
+/// kubeadm passes on what the kubelet and kube-proxy would end for; only what their types cannot hold it refuses.
+#[test]
+fn words_and_numbers_of_components_are_theirs_to_refuse() {
+    let kubelet = format!(
+        "{KUBELET}cgroupDriver: other\nimageGCHighThresholdPercent: 850\nlogging: {{format: xml}}\nmaxPods: -1\n"
+    );
+    let proxy = format!("{PROXY}iptables: {{masqueradeBit: 99}}\nmode: kernelspace\n");
+    let answer = rendered(&format!("{INIT}---\n{kubelet}---\n{proxy}"));
+    for (name, lines) in [
+        (
+            "kubelet-config",
+            &[
+                "    cgroupDriver: other\n",
+                "    imageGCHighThresholdPercent: 850\n",
+                "      format: xml\n",
+                "    maxPods: -1\n",
+            ][..],
+        ),
+        (
+            "kube-proxy",
+            &["      masqueradeBit: 99\n", "    mode: kernelspace\n"],
+        ),
+    ] {
+        let map = object(&answer, "ConfigMap", name).unwrap();
+        for line in lines {
+            assert!(map.contains(line), "{line}{map}");
+        }
+    }
+    let taints = "nodeRegistration: {name: node1, taints: [{key: a, effect: Never}]}";
+    assert!(errors(&init(taints)).is_empty());
+    let large = format!("{INIT}---\n{KUBELET}maxPods: 2147483648\n");
+    assert_eq!(refused(&large), ["maxPods"]);
+}
+
 #[test]
 fn names_and_addresses_are_brought_into_their_common_form() {
     let config = cluster(
