@@ -192,7 +192,7 @@ fn validate(args: &ValidateArgs, output: Output, interrupt: &Interrupt) -> Resul
         }
         let first = report.waits_for();
         if let Some(line) = first.filter(|line| said.as_ref() != Some(line)) {
-            step.note(&line);
+            step.reason(&line);
             said = Some(line);
         }
         pause(interrupt, ASK_EVERY)?;
@@ -271,7 +271,7 @@ fn background(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<Ex
         .with_context(|| format!("making {}", folder.log().display()))?;
     let mut child = background::start_again(&["--foreground"], &log)?;
     let step = session.progress.step("cluster");
-    step.note(&format!(
+    step.reason(&format!(
         "building the image; {} has the details",
         folder.log().display()
     ));
@@ -298,7 +298,7 @@ fn background(args: &UpArgs, output: Output, interrupt: &Interrupt) -> Result<Ex
                 return told(&folder, &state, output);
             }
             Some(state) if state.waits_for != said => {
-                step.note(&state.waits_for);
+                step.reason(&state.waits_for);
                 said = state.waits_for;
             }
             _ => {}
@@ -326,7 +326,7 @@ fn end_child(child: &mut Child, folder: &Folder, step: &Step, interrupt: &Interr
 fn say_end(folder: &Folder, step: &Step, said: &mut String) -> Result<()> {
     let state = folder.state()?.filter(|state| state.ending);
     if let Some(state) = state.filter(|state| state.waits_for != *said) {
-        step.note(&format!("waiting for {}", state.waits_for));
+        step.reason(&format!("waiting for {}", state.waits_for));
         *said = state.waits_for;
     }
     Ok(())
@@ -387,6 +387,8 @@ fn down(args: &DownArgs, output: Output, interrupt: &Interrupt) -> Result<ExitCo
         end(&folder, args.cut, &step, interrupt)?;
     }
     if !args.keep {
+        // Not from below an `up` that has begun since.
+        let _held = folder.hold()?;
         fs::remove_dir_all(folder.path())
             .with_context(|| format!("removing {}", folder.path().display()))?;
     }
@@ -402,7 +404,7 @@ fn end(folder: &Folder, cut: bool, step: &Step, interrupt: &Interrupt) -> Result
         .context("the machines' process has not begun yet; try again")?;
     let process = i32::try_from(state.process)?;
     if state.building {
-        step.note(&format!("ending process {process}, which builds the image"));
+        step.reason(&format!("ending process {process}, which builds the image"));
     }
     let signal = || {
         kill(Pid::from_raw(process), Signal::SIGTERM)

@@ -24,7 +24,7 @@ use crate::vm::process::Vm;
 use crate::vm::run::{self, Image, Options};
 
 /// One question to a node.
-const QUESTION: Duration = Duration::from_secs(60);
+pub(super) const QUESTION: Duration = Duration::from_secs(60);
 
 /// What a cluster on this host consists of.
 #[derive(Debug)]

@@ -57,7 +57,7 @@ impl ClusterFile {
     pub fn create(path: &Path, text: &str) -> Result<Self> {
         ensure!(!path.exists(), "{} is there already", path.display());
         Self::parse(path, text)?;
-        atomic_file::write(path, 0o666, |file| Ok(file.write_all(text.as_bytes())?))?;
+        atomic_file::create(path, 0o666, |file| Ok(file.write_all(text.as_bytes())?))?;
         Self::read(path)
     }
 

@@ -93,7 +93,7 @@ impl Secrets {
             path.display()
         );
         let text = age::encrypt(recipient, &serde_json::to_vec(self)?)?;
-        atomic_file::write(&path, 0o600, |file| Ok(file.write_all(&text)?))?;
+        atomic_file::create(&path, 0o600, |file| Ok(file.write_all(&text)?))?;
         Ok(path)
     }
 
@@ -158,10 +158,17 @@ pub(super) fn token() -> Result<String> {
 /// # Errors
 /// If the file cannot be written, or holds no identity.
 pub fn identity(path: &Path) -> Result<Identity> {
+    let about = || format!("reading {}", path.display());
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return create(path),
-        Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => match create(path) {
+            // Another program made it meanwhile, and encrypts for it.
+            Err(error) if atomic_file::is_there(&error) => {
+                fs::read_to_string(path).with_context(about)?
+            }
+            made => return made,
+        },
+        Err(error) => return Err(error).with_context(about),
     };
     let line = text
         .lines()
@@ -186,7 +193,7 @@ fn create(path: &Path) -> Result<Identity> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     }
-    atomic_file::write(path, 0o600, |file| Ok(file.write_all(text.as_bytes())?))?;
+    atomic_file::create(path, 0o600, |file| Ok(file.write_all(text.as_bytes())?))?;
     Ok(identity)
 }
 
@@ -248,6 +255,28 @@ mod tests {
             .to_string();
         assert!(error.ends_with("it is not replaced"), "{error}");
         assert_eq!(fs::read(&file).unwrap(), bytes);
+    }
+
+    /// Secrets that were encrypted for one that another program then replaced could never be read again.
+    #[test]
+    fn programs_that_begin_at_once_have_one_identity() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = folder.path().join("config/age.key");
+        let start = std::sync::Barrier::new(8);
+        let public = || identity(&key).unwrap().to_public().to_string();
+        let found: Vec<String> = std::thread::scope(|scope| {
+            let begin = |_| {
+                scope.spawn(|| {
+                    start.wait();
+                    public()
+                })
+            };
+            let threads: Vec<_> = (0..8).map(begin).collect();
+            let all = threads.into_iter();
+            all.map(|thread| thread.join().unwrap()).collect()
+        });
+        let kept = public();
+        assert!(found.iter().all(|one| *one == kept), "{found:?}: {kept}");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::fs::{self, File, TryLockError};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Error, Result, anyhow};
 use serde::{Deserialize, Serialize};
@@ -11,6 +13,9 @@ use crate::host::atomic_file;
 
 /// The ending of the folder's name, in place of the object's.
 const ENDING: &str = "machines";
+/// How often the lock is tried, and the time between: whoever looks whether a process has it has it for a moment.
+const TRIES: usize = 20;
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The folder.
 #[derive(Clone, Debug)]
@@ -25,7 +30,7 @@ pub struct State {
     /// Whether the image is not built yet: no machine runs.
     #[serde(default)]
     pub building: bool,
-    /// Whether all nodes were Ready.
+    /// Whether all nodes were Ready, and the machines do not power off since.
     pub ready: bool,
     /// What is waited for.
     pub waits_for: String,
@@ -82,10 +87,17 @@ impl Folder {
     /// If another process has it.
     pub fn hold(&self) -> Result<Held> {
         fs::create_dir_all(&self.0).with_context(|| format!("making {}", self.0.display()))?;
-        match self.lock()? {
-            Some(lock) => Ok(Held { _lock: lock }),
-            None => Err(self.running()),
+        let file = self.lock_file()?;
+        for _ in 0..TRIES {
+            match file.try_lock() {
+                Ok(()) => return Ok(Held { _lock: file }),
+                Err(TryLockError::WouldBlock) => thread::sleep(PAUSE),
+                Err(TryLockError::Error(error)) => {
+                    return Err(error).with_context(|| self.locking());
+                }
+            }
         }
+        Err(self.running())
     }
 
     /// Looks whether [`Folder::hold`] would find another process, for callers that first do what takes long. Nothing is made.
@@ -118,23 +130,30 @@ impl Folder {
     /// # Errors
     /// If the folder cannot be read.
     pub fn is_held(&self) -> Result<bool> {
-        Ok(self.0.exists() && self.lock()?.is_none())
+        if !self.0.exists() {
+            return Ok(false);
+        }
+        // Shared: of two that look at once neither takes the other for the process of the machines.
+        match self.lock_file()?.try_lock_shared() {
+            Ok(()) => Ok(false),
+            Err(TryLockError::WouldBlock) => Ok(true),
+            Err(TryLockError::Error(error)) => Err(error).with_context(|| self.locking()),
+        }
     }
 
-    /// The lock, if nobody has it. It ends with its process.
-    fn lock(&self) -> Result<Option<File>> {
-        let path = self.0.join("lock");
-        let about = || format!("locking {}", path.display());
-        let file = File::options()
-            .create(true)
-            .append(true)
-            .open(&path)
-            .with_context(about)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(file)),
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Err(TryLockError::Error(error)) => Err(error).with_context(about),
-        }
+    /// The file whose lock is the process's that has the folder. It ends with that process.
+    fn lock_file(&self) -> Result<File> {
+        let mut options = File::options();
+        let file = options.create(true).append(true).open(self.lock_path());
+        file.with_context(|| self.locking())
+    }
+
+    fn lock_path(&self) -> PathBuf {
+        self.0.join("lock")
+    }
+
+    fn locking(&self) -> String {
+        format!("locking {}", self.lock_path().display())
     }
 
     /// What is known of the cluster; nothing before its image is built.
@@ -178,6 +197,24 @@ impl Folder {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// `down` would end whatever process has the number that an earlier one left in the state.
+    #[test]
+    fn whoever_looks_at_the_folder_does_not_have_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = Folder::of(&folder.path().join("blue.toml"));
+        drop(folder.hold().unwrap());
+        let other = File::open(folder.lock_path()).unwrap();
+        other.lock_shared().unwrap();
+        assert!(!folder.is_held().unwrap());
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(PAUSE * 3);
+                other.unlock().unwrap();
+            });
+            drop(folder.hold().unwrap());
+        });
+    }
 
     #[test]
     fn one_process_at_a_time_has_the_machines() {

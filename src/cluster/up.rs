@@ -11,7 +11,7 @@ use image::paths::NODE_PROGRAM;
 use serde_json::{Map, Value};
 
 use super::administrator;
-use super::launch::{Cluster, Launcher, Running};
+use super::launch::{Cluster, Launcher, QUESTION, Running};
 use super::machines::{self, Member};
 use super::object::ClusterFile;
 use super::state::{Folder, Held, State};
@@ -38,7 +38,7 @@ const SYSTEMD_STOP: u64 = 90;
 /// is ordered after, then what is left. A node that hangs in each of them still ends by itself.
 const STOP: u64 = STOP_SECONDS + SYSTEMD_STOP + SYSTEMD_STOP;
 /// What may be between a signal and the power buttons: a question to a node that does not answer.
-const BEFORE: u64 = 45;
+const BEFORE: u64 = QUESTION.as_secs();
 /// After this time it is said which machines are waited for, and again whenever one has ended.
 const SILENT: Duration = Duration::from_secs(5);
 /// The longest time for pods that is waited for, in seconds: the clock cannot count every one that an object can say.
@@ -118,7 +118,11 @@ fn keep_consoles(running: &[Running], folder: &Folder, error: anyhow::Error) -> 
             kept.push(path.display().to_string());
         }
     }
-    error.context(format!("the consoles are in {}", kept.join(" and ")))
+    match kept.is_empty() {
+        // No machine has started.
+        true => error,
+        false => error.context(format!("the consoles are in {}", kept.join(" and "))),
+    }
 }
 
 /// Looks at what the machines ask of this host, for callers that first do what takes long: the memory of each, in MiB, and the port that
@@ -151,7 +155,7 @@ fn bring_up(
     let (at_once, later) = launcher.stages()?;
     let step = session.progress.step("machines");
     if let Some(why) = &launcher.emulation {
-        step.note(&format!("software emulation: {why}"));
+        step.reason(&format!("software emulation: {why}"));
     }
     for member in at_once {
         running.push(launch(session, launcher, member, folder)?);
@@ -197,7 +201,7 @@ fn wait_ready(
     wait_agents(session, running)?;
     loop {
         check(session, running)?;
-        let waits = waits(running)?;
+        let waits = waits(session, running)?;
         if waits.is_empty() {
             step.made(None);
             return Ok(());
@@ -205,7 +209,7 @@ fn wait_ready(
         if state.waits_for != waits {
             state.waits_for.clone_from(&waits);
             folder.keep(state)?;
-            step.note(&waits);
+            step.reason(&waits);
         }
         if Instant::now() >= until {
             bail!("not all nodes are Ready: {waits}");
@@ -278,12 +282,19 @@ fn wait_agents(session: &Session, running: &mut [Running]) -> Result<()> {
 }
 
 /// What the nodes that are not Ready wait for; nothing once all are. The API server is asked once the bring-up of each has seen its
-/// node Ready: `kubectl` takes seconds of an emulated processor.
-fn waits(running: &[Running]) -> Result<String> {
+/// node Ready: `kubectl` takes seconds of an emulated processor. An interrupt waits for one question at most.
+fn waits(session: &Session, running: &[Running]) -> Result<String> {
+    let go_on = || -> Result<()> {
+        if session.interrupt.requested() {
+            bail!("interrupted");
+        }
+        Ok(())
+    };
     let status = format!("{NODE_PROGRAM} status --json");
     let look = agent::until(&is_ready(), LOOK, &status);
     let mut lines = Vec::new();
     for machine in running {
+        go_on()?;
         // A loaded node may not answer in time; it is asked again, and the deadline of all counts.
         let answer = machine.answer(&look);
         if answer.as_ref().is_ok_and(|answer| answer.code == 0) {
@@ -294,6 +305,7 @@ fn waits(running: &[Running]) -> Result<String> {
         lines.push(format!("{}: {status}", machine.member.name));
     }
     if lines.is_empty() {
+        go_on()?;
         let first = running.first().context("a cluster without machines")?;
         let list = first.ask(&agent::kubectl(NODES)).unwrap_or_default();
         let ready = list.map(|text| ready(&text)).unwrap_or_default();
@@ -362,8 +374,10 @@ fn stop(
         machine.vm.press_power_button().ok();
     }
     state.ending = true;
+    // Whoever asks now is not to take them for a cluster that can be used.
+    state.ready = false;
     let mut tell = |text: &str| {
-        step.note(&format!(
+        step.reason(&format!(
             "waiting for {text}; another signal cuts the power"
         ));
         text.clone_into(&mut state.waits_for);
@@ -388,7 +402,8 @@ fn stop(
         &mut tell,
     );
     if let Some(why) = cut {
-        step.note(&why);
+        // What pods and etcd had not written yet is lost.
+        session.progress.warn(&why);
         state.waits_for = why;
         folder.keep(state).ok();
     }
@@ -448,6 +463,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::host::cache::Cache;
+    use crate::host::progress::{Kind, Progress};
 
     /// Longer than the kubelet ends pods and systemd its unit, whatever the object says.
     #[test]
@@ -478,6 +495,7 @@ mod tests {
             assert_eq!(seconds(config.clone()), expected, "{config}");
         }
         const { assert!(STOP >= STOP_SECONDS + SYSTEMD_STOP) };
+        const { assert!(BEFORE >= QUESTION.as_secs()) };
     }
 
     #[test]
@@ -523,6 +541,25 @@ mod tests {
             |_| {},
         );
         assert!(cut.is_some());
+    }
+
+    #[test]
+    fn a_cluster_that_powers_off_is_not_ready_any_more() {
+        let place = tempfile::tempdir().unwrap();
+        let cache = Cache::at(place.path().join("cache")).unwrap();
+        let session = Session::new(cache, Progress::new(Kind::Quiet));
+        let folder = Folder::of(&place.path().join("blue.toml"));
+        let _held = folder.hold().unwrap();
+        let mut state = State {
+            ready: true,
+            ..State::default()
+        };
+        stop(&session, Vec::new(), &folder, &mut state, 0);
+        let kept = folder.state().unwrap().unwrap();
+        assert!(kept.ending && !kept.ready, "{kept:?}");
+        // Without a machine there is no console that an error could name.
+        let error = keep_consoles(&[], &folder, anyhow::anyhow!("no QEMU"));
+        assert_eq!(format!("{error:#}"), "no QEMU");
     }
 
     #[test]

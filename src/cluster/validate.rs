@@ -20,6 +20,8 @@ const CONDITION: &str = "Ready";
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// A condition of a node that has not been told yet.
 const UNKNOWN: &str = "Unknown";
+/// The kinds that make another pod in place of one that has failed, and leave that one where it is.
+const REPLACING: [&str; 2] = ["ReplicaSet", "ReplicationController"];
 
 /// What is known of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -194,10 +196,20 @@ fn remarks(object: &Value) -> Option<String> {
     (!remarks.is_empty()).then(|| remarks.join(", "))
 }
 
+/// Whether a pod has ended for good and another one was made in its place: so does each pod of a Deployment on a node that is
+/// shut down in order. Nothing removes it soon, and the other one has a line of its own if it is not well.
+fn is_replaced(object: &Value) -> bool {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    let mut owners = owners.into_iter().flatten();
+    let replaces = |owner: &Value| REPLACING.iter().any(|kind| owner["kind"] == *kind);
+    object["status"]["phase"] == "Failed"
+        && owners.any(|owner| owner["controller"] == true && replaces(owner))
+}
+
 /// What is wrong with a pod, if something is. One that has done its work is well.
 fn pod(object: &Value) -> Option<Pod> {
     let is_ready = condition(object, CONDITION).is_some_and(|it| it["status"] == "True");
-    if is_ready || object["status"]["phase"] == "Succeeded" {
+    if is_ready || object["status"]["phase"] == "Succeeded" || is_replaced(object) {
         return None;
     }
     let status = &object["status"];
@@ -434,6 +446,34 @@ mod tests {
             ]
         );
         assert!(!report.valid);
+    }
+
+    /// As the kubelet of a node that is rebooted leaves one of CoreDNS's pods, and one that no controller made.
+    #[test]
+    fn a_pod_that_a_shutdown_ended_counts_only_if_nothing_was_made_in_its_place() {
+        let ended = |kind: &str| {
+            json!({
+                "metadata": {"name": "ended", "ownerReferences": [{"kind": kind, "name": "x", "controller": true}]},
+                "spec": {"nodeName": "w1"},
+                "status": {"phase": "Failed", "reason": "Terminated",
+                    "message": "Pod was terminated in response to imminent node shutdown.",
+                    "conditions": [{"type": "Ready", "status": "False", "reason": "PodFailed"}]},
+            })
+        };
+        let nodes = [a_node("w1", &well())];
+        assert!(report(&nodes, &[ended("ReplicaSet")], 1).valid);
+        // The one in its place has a line of its own.
+        let mut other = ended("ReplicaSet");
+        other["metadata"]["name"] = json!("other");
+        other["status"] = json!({"phase": "Pending"});
+        let found = report(&nodes, &[ended("ReplicaSet"), other], 1);
+        assert!(!found.valid);
+        assert_eq!(found.lines()[1..], ["kube-system/other on w1: Pending"]);
+        for kind in ["Node", "Job"] {
+            let found = report(&nodes, &[ended(kind)], 1);
+            assert!(!found.valid, "{kind}");
+            assert_eq!(found.lines()[1..], ["kube-system/ended on w1: PodFailed"]);
+        }
     }
 
     #[test]

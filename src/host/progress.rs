@@ -270,13 +270,27 @@ impl Step {
         if let Some(bar) = &self.bar {
             bar.set_message(text.to_owned());
         } else if self.may_speak() {
-            match &self.progress.0.show {
-                Show::Plain => self.progress.line(&format!("{}: {text}", self.name)),
-                Show::Json => self
-                    .progress
-                    .event(&serde_json::json!({"event": "note", "step": self.name, "text": text})),
-                Show::Bars(_) | Show::Nothing => {}
-            }
+            self.print(text);
+        }
+    }
+
+    /// Sets the text for what the step waits for, or why it goes another way: a note that is not left out for coming soon after the
+    /// step's begin or another one. The caller gives each text once.
+    pub fn reason(&self, text: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(text.to_owned());
+        } else if self.is_shown {
+            self.print(text);
+        }
+    }
+
+    fn print(&self, text: &str) {
+        match &self.progress.0.show {
+            Show::Plain => self.progress.line(&format!("{}: {text}", self.name)),
+            Show::Json => self
+                .progress
+                .event(&serde_json::json!({"event": "note", "step": self.name, "text": text})),
+            Show::Bars(_) | Show::Nothing => {}
         }
     }
 

@@ -149,8 +149,8 @@ pub fn run(session: &Session, image: &Image, tools: &Tools, options: &Options) -
     let step = progress.step("machine");
     let (accel, why) = accel::choose(tools, options.accel)?;
     match why {
-        Some(why) => step.note(&format!("software emulation: {why}")),
-        None => step.note(&format!("{accel:?}")),
+        Some(why) => step.reason(&format!("software emulation: {why}")),
+        None => step.reason(&format!("{accel:?}")),
     }
     let node = Node::prepare(scratch.path(), &image.disk, tools)?;
     let options = Options {
@@ -301,7 +301,7 @@ impl Wait<'_> {
 fn note(step: &Step, lines: &str, shown: &mut String) {
     let reason = lines.replace('\n', " and ");
     if !reason.is_empty() && reason != *shown {
-        step.note(&format!("waiting for {reason}"));
+        step.reason(&format!("waiting for {reason}"));
         *shown = reason;
     }
 }

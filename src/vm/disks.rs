@@ -1,7 +1,7 @@
 //! The files of one node: system disk, etcd disk, firmware variables, identity.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Seek, SeekFrom, Write as _};
+use std::io::{self, Read, Seek, SeekFrom, Write as _};
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -113,16 +113,22 @@ impl Node {
         }
         if !self.vars().exists() {
             let vars = tools.root.join(OVMF_VARS);
-            fs::copy(&vars, self.vars())
-                .with_context(|| format!("copying the firmware's variables {}", vars.display()))?;
+            // Whole or not at all, as all of these: QEMU refuses a part at each later boot.
+            atomic_file::write(&self.vars(), 0o644, |file| {
+                io::copy(&mut File::open(&vars)?, file)?;
+                Ok(())
+            })
+            .with_context(|| format!("copying the firmware's variables {}", vars.display()))?;
         }
         if !self.identity().exists() {
             let mut bytes = [0; 16];
             File::open("/dev/urandom")
                 .and_then(|mut random| random.read_exact(&mut bytes))
                 .context("reading random bytes for the node's identity")?;
-            fs::write(self.identity(), Guid::from_random(bytes).to_string())
-                .context("writing the node's identity")?;
+            let identity = Guid::from_random(bytes).to_string();
+            atomic_file::write(&self.identity(), 0o644, |file| {
+                Ok(file.write_all(identity.as_bytes())?)
+            })?;
         }
         Ok(())
     }
@@ -527,6 +533,35 @@ mod tests {
         // An image without a list of hashes may be any.
         fs::remove_file(out.join(SUMS)).unwrap();
         assert!(node.is_of(&disk).unwrap());
+    }
+
+    /// As on a disk that is full, or with a program that is killed.
+    #[test]
+    fn a_copy_of_the_firmwares_variables_that_is_cut_off_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("disk.raw");
+        fs::write(&image, "image").unwrap();
+        let tools = Tools {
+            root: folder.path().join("tools"),
+            key: Key::of_data("test", 1).finish(),
+            packages: Key::of_data("test", 1).finish(),
+        };
+        let vars = tools.root.join(OVMF_VARS);
+        fs::create_dir_all(vars.parent().unwrap()).unwrap();
+        // It opens, and no byte of it can be read.
+        std::os::unix::fs::symlink("/proc/self/mem", &vars).unwrap();
+        let place = folder.path().join("node");
+        let error = Node::prepare(&place, &image, &tools).unwrap_err();
+        let error = format!("{error:#}");
+        assert!(
+            error.starts_with("copying the firmware's variables "),
+            "{error}"
+        );
+        fs::remove_file(&vars).unwrap();
+        fs::write(&vars, "vars").unwrap();
+        let node = Node::prepare(&place, &image, &tools).unwrap();
+        assert_eq!(fs::read(node.vars()).unwrap(), b"vars");
+        node.uuid().unwrap();
     }
 
     #[test]

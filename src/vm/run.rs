@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,6 +17,7 @@ use super::terminal::{self, Keys, Left};
 use super::{channel, preflight, timeline};
 use crate::artifact;
 use crate::format::uki;
+use crate::host::atomic_file;
 use crate::host::session::Session;
 use crate::install::tools::Tools;
 
@@ -209,6 +211,20 @@ pub fn check(options: &Options, disk: Option<&Path>) -> Result<()> {
     }
 }
 
+/// The options with a config that QEMU finds in its tree: one that comes by a pipe, as a shell's `<(…)`, is read into this folder.
+fn with_config(options: &Options, folder: &Path) -> Result<Options> {
+    let mut options = options.clone();
+    if let Some(config) = options.ignition.as_mut().filter(|path| !path.is_file()) {
+        let bytes =
+            fs::read(&*config).with_context(|| format!("--ignition {}", config.display()))?;
+        let copy = folder.join("config.ign");
+        // It may have keys.
+        atomic_file::write(&copy, 0o600, |file| Ok(file.write_all(&bytes)?))?;
+        *config = copy;
+    }
+    Ok(options)
+}
+
 /// Boots an image with the console on standard input and output, until the user leaves or the node powers off.
 /// Only the folder in [`Options::node`], if given, remains.
 ///
@@ -234,7 +250,7 @@ pub fn run(session: &Session, image: &Image, tools: &Tools, options: &Options) -
     }
     let folder = options.node.as_deref().unwrap_or(scratch.path());
     let node = Node::of_run(folder, &image.disk, tools, options.fresh)?;
-    let machine = machine(image, &node, options, accel)?;
+    let machine = machine(image, &node, &with_config(options, scratch.path())?, accel)?;
     progress.say(
         "the console follows; leave by Ctrl-A X or Ctrl-C (Ctrl-A C sends Ctrl-C to the node)",
     );
@@ -245,17 +261,64 @@ pub fn run(session: &Session, image: &Image, tools: &Tools, options: &Options) -
         terminal::attend(&mut vm, &session.interrupt, |_| None)?
     };
     progress.say("");
-    match disks::timelines(tools, &node.system()) {
-        Ok(boots) => {
-            if let Some((boot, lines)) = boots.last() {
-                progress.say(&format!("boot {boot}"));
-                progress.say(&timeline::table(&timeline::read(lines)?));
-            }
-        }
+    match disks::timelines(tools, &node.system()).and_then(|boots| last_boot(&boots)) {
+        Ok(text) => text.iter().for_each(|text| progress.say(text)),
+        // Whoever leaves cuts the power, perhaps while it is written.
         Err(error) => progress.say(&format!("no timeline of this boot: {error:#}")),
     }
     match left {
         Left::Interrupted => bail!("interrupted"),
         Left::Asked | Left::PoweredOff => Ok(()),
+    }
+}
+
+/// The name and the table of the last of these boots.
+fn last_boot(boots: &[(String, String)]) -> Result<Option<String>> {
+    let table = |(boot, lines): &(String, String)| {
+        let spans = timeline::read(lines)?;
+        Ok(format!("boot {boot}\n{}", timeline::table(&spans)))
+    };
+    boots.last().map(table).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd as _;
+
+    use super::*;
+
+    #[test]
+    fn the_last_boot_has_its_name_and_its_table() {
+        let boot = |name: &str, lines: &str| (name.to_owned(), lines.to_owned());
+        assert_eq!(last_boot(&[]).unwrap(), None);
+        let line = "{\"source\":\"init\",\"name\":\"root\",\"start\":0}";
+        let boots = [boot("1", "{\"cut"), boot("2", line)];
+        let text = last_boot(&boots).unwrap().unwrap();
+        assert!(text.starts_with("boot 2\nsource "), "{text}");
+        assert!(last_boot(&boots[..1]).is_err());
+    }
+
+    #[test]
+    fn a_config_by_a_pipe_is_read_and_a_file_is_taken_where_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let given = |path: PathBuf| {
+            let options = Options {
+                ignition: Some(path),
+                ..Options::default()
+            };
+            with_config(&options, folder.path()).unwrap().ignition
+        };
+        let file = folder.path().join("node.bu");
+        fs::write(&file, "variant: slipway").unwrap();
+        assert_eq!(given(file.clone()), Some(file));
+        let (from, mut to) = std::io::pipe().unwrap();
+        to.write_all(b"{}").unwrap();
+        drop(to);
+        let config = given(format!("/proc/self/fd/{}", from.as_raw_fd()).into()).unwrap();
+        // What QEMU is given it by: the path of a pipe leads nowhere.
+        assert!(config.canonicalize().unwrap().is_file());
+        assert_eq!(fs::read(config).unwrap(), b"{}");
+        let none = with_config(&Options::default(), folder.path()).unwrap();
+        assert_eq!(none.ignition, None);
     }
 }

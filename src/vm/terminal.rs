@@ -7,7 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::termios::{self, InputFlags, LocalFlags, OutputFlags, SetArg, Termios};
+use nix::sys::termios::SpecialCharacterIndices::{VQUIT, VSUSP};
+use nix::sys::termios::{
+    self, _POSIX_VDISABLE, InputFlags, LocalFlags, OutputFlags, SetArg, Termios,
+};
 use nix::unistd::read;
 
 use super::channel::Channel;
@@ -32,8 +35,8 @@ pub enum Left {
     PoweredOff,
 }
 
-/// Switches the terminal to a mode that passes each key to the guest at once; restored when dropped. Ctrl-C stays a
-/// signal: it leaves the machine.
+/// Switches the terminal to a mode that passes each key to the guest at once; restored when dropped. Ctrl-C alone stays a
+/// signal: it leaves the machine. Ctrl-\ would end this program with the terminal in that mode, and Ctrl-Z stop the machine.
 #[derive(Debug)]
 pub struct Keys {
     before: Option<Termios>,
@@ -50,18 +53,24 @@ impl Keys {
             return Ok(Self { before: None });
         }
         let before = termios::tcgetattr(&stdin).context("reading the terminal's mode")?;
-        let mut mode = before.clone();
-        mode.local_flags
-            .remove(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::IEXTEN);
-        mode.input_flags
-            .remove(InputFlags::ICRNL | InputFlags::INLCR | InputFlags::IXON);
-        mode.output_flags.insert(OutputFlags::OPOST);
-        termios::tcsetattr(&stdin, SetArg::TCSANOW, &mode)
+        termios::tcsetattr(&stdin, SetArg::TCSANOW, &for_guest(before.clone()))
             .context("setting the terminal's mode")?;
         Ok(Self {
             before: Some(before),
         })
     }
+}
+
+fn for_guest(mut mode: Termios) -> Termios {
+    mode.local_flags
+        .remove(LocalFlags::ICANON | LocalFlags::ECHO | LocalFlags::IEXTEN);
+    mode.input_flags
+        .remove(InputFlags::ICRNL | InputFlags::INLCR | InputFlags::IXON);
+    mode.output_flags.insert(OutputFlags::OPOST);
+    for key in [VQUIT, VSUSP] {
+        mode.control_chars[key as usize] = _POSIX_VDISABLE;
+    }
+    mode
 }
 
 impl Drop for Keys {
@@ -176,7 +185,23 @@ fn translate(keys: &[u8], command: &mut bool) -> (Vec<u8>, bool) {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::termios::SpecialCharacterIndices::{self, VINTR};
+
     use super::*;
+
+    #[test]
+    fn of_all_keys_only_control_c_is_a_signal() {
+        let ends = nix::pty::openpty(None, None).unwrap();
+        let before = termios::tcgetattr(&ends.slave).unwrap();
+        let mode = for_guest(before.clone());
+        assert!(mode.local_flags.contains(LocalFlags::ISIG));
+        let of = |mode: &Termios, key: SpecialCharacterIndices| mode.control_chars[key as usize];
+        assert_eq!(of(&mode, VINTR), CONTROL_C);
+        for key in [VQUIT, VSUSP] {
+            assert_ne!(of(&before, key), _POSIX_VDISABLE);
+            assert_eq!(of(&mode, key), _POSIX_VDISABLE);
+        }
+    }
 
     #[test]
     fn a_paste_arrives_without_another_key() {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use anyhow::{Error, Result};
+use anyhow::{Error, Result, ensure};
 use image::timeline::{CLUSTER, PODS, SYSTEMD, Span, parse};
 
 /// Width of the picture in its own units.
@@ -18,12 +18,25 @@ const ROW: f64 = 22.0;
 /// Height of a bar within its row.
 const BAR: f64 = 12.0;
 
+/// The latest time of a boot, µs, and before zero the earliest one: 285 years, up to which [`float`] is exact.
+const LATEST: i64 = 1 << 53;
+
 /// Reads the JSON lines of `image::timeline`. Empty lines are skipped.
 ///
 /// # Errors
-/// Names the first line that does not parse.
+/// Names the first line that does not parse, or the first step whose times are not of a boot.
 pub fn read(text: &str) -> Result<Vec<Span>> {
-    parse(text).map_err(Error::msg)
+    let spans = parse(text).map_err(Error::msg)?;
+    for span in &spans {
+        let (start, end) = (span.start, span.end.unwrap_or(span.start));
+        let of_a_boot = -LATEST..=LATEST;
+        ensure!(
+            of_a_boot.contains(&start) && of_a_boot.contains(&end),
+            "the timeline's step {:?} is from {start} to {end} µs; expected less than 285 years",
+            span.name
+        );
+    }
+    Ok(spans)
 }
 
 /// The spans in the order of their start; of two with the same start, the longer one first, since it encloses the
@@ -317,6 +330,25 @@ mod tests {
     #[test]
     fn nothing_is_a_picture_too() {
         assert!(svg(&[], "empty").ends_with("</svg>\n"));
+    }
+
+    /// Sums of such times overflow, and a picture of them has lines without end.
+    #[test]
+    fn a_step_whose_times_are_not_of_a_boot_is_named() {
+        let with = |start: i64, end: i64| {
+            let span = format!(
+                "{{\"source\":\"init\",\"name\":\"root\",\"start\":{start},\"end\":{end}}}"
+            );
+            read(&span)
+        };
+        for (start, end) in [(0, i64::MAX), (i64::MIN, 0)] {
+            let error = with(start, end).unwrap_err().to_string();
+            let expected = format!("the timeline's step \"root\" is from {start} to {end} µs");
+            assert!(error.starts_with(&expected), "{error}");
+        }
+        let widest = with(-LATEST, LATEST).unwrap();
+        assert!(svg(&widest, "wide").ends_with("</svg>\n"));
+        assert!(table(&widest).contains("root"));
     }
 
     #[test]

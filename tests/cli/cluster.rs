@@ -352,6 +352,12 @@ fn a_cluster_whose_api_server_does_not_answer_is_not_valid_and_the_reason_is_sai
     assert!(reason.starts_with(&expected), "{said}");
     assert_eq!(missing, "missing nodes: 2");
 
+    // What is waited for is said at once where nothing is a terminal, too.
+    let output = answered(folder.path(), &[&words[..], &["--wait=1"]].concat(), "");
+    let waited = stderr(&output);
+    let line = format!("\nvalidate: {expected}");
+    assert_eq!(waited.matches(&line).count(), 1, "{waited}");
+
     let output = answered(folder.path(), &[&words[..], &["--json"]].concat(), "");
     assert_eq!(output.status.code(), Some(1));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
