@@ -25,9 +25,16 @@ pub(crate) const TOKEN_LIMIT: u64 = 64 << 10;
 /// The reason for a failure without a token.
 pub(crate) const NO_TOKEN: &str = "the registry's answer holds no token";
 
+/// The registry of Docker's images, and the host that answers for it: the other one has web pages.
+const DOCKER: (&str, &str) = ("docker.io", "registry-1.docker.io");
+
 /// The base of a repository's URLs. As with every other client, plain http is used for loopback only.
 #[must_use]
 pub(crate) fn base(registry: &str, repository: &str) -> String {
+    let registry = match registry {
+        name if name == DOCKER.0 => DOCKER.1,
+        host => host,
+    };
     let host = registry.split(':').next().unwrap_or_default();
     let scheme = match host {
         "localhost" | "127.0.0.1" => "http",

@@ -168,7 +168,10 @@ impl Repository {
         login: Option<&Login>,
         refuse: &impl Fn(String) -> Failure,
     ) -> Result<String, Failure> {
-        let mut want = Want::new(service, TOKEN_LIMIT);
+        let mut want = Want {
+            patience: self.patience.unwrap_or_default(),
+            ..Want::new(service, TOKEN_LIMIT)
+        };
         if let Some(login) = login.filter(|_| cfg!(feature = "logins")) {
             if !registry::is_safe_for_logins(service) {
                 let service = shown(service);

@@ -9,6 +9,7 @@ use reqwest::{Response, StatusCode, Url};
 
 use crate::client::Client;
 use crate::ending::Ending;
+use crate::failure::shown;
 use crate::http_source::{HttpSource, Reading, Requesting};
 use crate::identity::Role;
 use crate::partition::Partition;
@@ -88,8 +89,7 @@ impl Object {
         }
         let region = self.region(client, &role).await?;
         let text = self.address(client, &region);
-        let mut address =
-            Url::parse(&text).map_err(|error| Ending::refused(&self.shown, error.to_string()))?;
+        let mut address = self.parsed(client, &text)?;
         let path = path_of(&text);
         if !query.is_empty() {
             address.set_query(Some(query));
@@ -145,6 +145,22 @@ impl Object {
             (None, Place::Point(name, account, _)) => {
                 format!("https://{name}-{account}.s3-accesspoint{dual}.{region}.{domain}/{key}")
             }
+        }
+    }
+
+    /// Parses an address. Its beginning is the user's where there is another server than AWS.
+    fn parsed(&self, client: &Client, address: &str) -> Result<Url, Ending> {
+        let read = Url::parse(address).map_err(|error| error.to_string());
+        let is_http = |url: &Url| matches!(url.scheme(), "http" | "https");
+        match (read, &client.cloud.endpoints.s3) {
+            (Ok(url), _) if is_http(&url) => Ok(url),
+            (_, Some(endpoint)) => {
+                let endpoint = shown(endpoint);
+                let why = format!("the endpoint {endpoint} is not a URL as https://HOST");
+                Err(Ending::refused(&self.shown, why))
+            }
+            (Ok(_), None) => Err(Ending::refused(&self.shown, "its address is not http")),
+            (Err(why), None) => Err(Ending::refused(&self.shown, why)),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Trusted certificates: the given bundle, or the one that the environment names.
 
 use std::env;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,25 +64,25 @@ fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>> {
 
 /// `SSL_CERT_FILE` and `SSL_CERT_DIR` as OpenSSL reads them; without both, the system's bundle if there is one.
 fn from_environment() -> Result<Vec<CertificateDer<'static>>> {
-    let mut found = Vec::new();
-    let file = env::var_os("SSL_CERT_FILE").filter(|name| !name.is_empty());
-    let folders = env::var_os("SSL_CERT_DIR").filter(|name| !name.is_empty());
-    if let Some(file) = &file {
-        found = read(Path::new(file)).context("reading the file of SSL_CERT_FILE")?;
+    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+    let (file, folders) = (set("SSL_CERT_FILE"), set("SSL_CERT_DIR"));
+    if file.is_some() || folders.is_some() {
+        return named(file.as_deref(), folders.as_deref());
     }
-    // A bundle is preferred: a folder usually holds the same certificates once more, one file each.
-    if found.is_empty()
-        && let Some(folders) = &folders
-    {
+    let bundle = BUNDLES.iter().map(Path::new).find(|path| path.exists());
+    bundle.map_or_else(|| Ok(Vec::new()), read)
+}
+
+/// The certificates of a file and of all folders in a list.
+fn named(file: Option<&OsStr>, folders: Option<&OsStr>) -> Result<Vec<CertificateDer<'static>>> {
+    let mut found = match file {
+        Some(file) => read(Path::new(file)).context("reading the file of SSL_CERT_FILE")?,
+        None => Vec::new(),
+    };
+    if let Some(folders) = folders {
         for folder in env::split_paths(folders) {
             found.extend(read_folder(&folder));
         }
-    }
-    if file.is_none()
-        && folders.is_none()
-        && let Some(bundle) = BUNDLES.iter().map(PathBuf::from).find(|path| path.exists())
-    {
-        found = read(&bundle)?;
     }
     Ok(found)
 }
@@ -166,5 +167,34 @@ impl ServerCertVerifier for Verifier {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.chains.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: &[u8] = include_bytes!("../tests/data/named.pem");
+    const OTHER: &[u8] = include_bytes!("../tests/data/other.pem");
+
+    #[test]
+    fn the_file_and_the_folders_of_the_environment_are_trusted_together() {
+        let place = tempfile::tempdir().unwrap();
+        let (file, folder) = (place.path().join("corp.pem"), place.path().join("certs"));
+        fs::write(&file, ONE).unwrap();
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("other.pem"), OTHER).unwrap();
+        fs::write(folder.join("README"), "no certificate").unwrap();
+        let (file, folder) = (file.as_os_str(), folder.as_os_str());
+        for (file, folder, count) in [
+            (Some(file), None, 1),
+            (None, Some(folder), 1),
+            (Some(file), Some(folder), 2),
+        ] {
+            assert_eq!(named(file, folder).unwrap().len(), count);
+        }
+        let missing = place.path().join("none");
+        let error = named(Some(missing.as_os_str()), Some(folder)).unwrap_err();
+        assert!(format!("{error:#}").contains("SSL_CERT_FILE"), "{error:#}");
     }
 }

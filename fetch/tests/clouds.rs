@@ -356,6 +356,23 @@ fn a_bucket_that_is_not_there_is_told_at_once() {
 }
 
 #[test]
+fn an_endpoint_of_s3_that_is_no_url_is_named() {
+    for endpoint in ["minio.example", "minio.example:9000", "ftp://minio.example"] {
+        let options = Options {
+            endpoints: Endpoints {
+                s3: Some(endpoint.to_owned()),
+                s3_region: Some("eu-test-1".to_owned()),
+                ..Endpoints::default()
+            },
+            ..Options::default()
+        };
+        let failure = fetch(options, "s3://bucket/key").unwrap_err().to_string();
+        let expected = format!("the endpoint {endpoint} is not a URL as https://HOST");
+        assert!(failure.contains(&expected), "{failure}");
+    }
+}
+
+#[test]
 fn a_metadata_service_and_a_bucket_that_stumble_are_asked_again() {
     let (count, first) = (Mutex::new(0), Mutex::new(true));
     let (ec2, _) = serve(move |request| {

@@ -103,11 +103,19 @@ fn asked<T>(
         }
     };
     if let Some(remedy) = network::remedy(want.url, &why) {
-        let why = format!("{why}; {remedy}");
-        return Err(Failure::Refused { url, why });
+        return Err(unanswered(url, &why, &remedy));
     }
     want.patience = usual;
     request(&want)
+}
+
+/// The failure of a server that this host's settings keep from being asked: callers ask for nothing else there.
+fn unanswered(url: String, why: &str, remedy: &str) -> Failure {
+    Failure::Unreachable {
+        url,
+        attempts: 1,
+        why: format!("{why}; {remedy}"),
+    }
 }
 
 /// Whether the server, or the folder, does not have the file.
@@ -250,5 +258,20 @@ mod tests {
         assert!(matches!(no_file, Failure::Refused { .. }), "{no_file}");
         let read = files.bytes(&url("a"), 8, &|_| ()).unwrap();
         assert_eq!(read, b"contents");
+    }
+
+    /// A lock has hundreds of packages, and the first one that is not answered ends the others.
+    #[test]
+    fn a_server_that_a_setting_keeps_from_answering_is_unreachable() {
+        let url = "http://mirror.example/a.deb".to_owned();
+        let failure = unanswered(url, "no answer", "unset http_proxy");
+        assert!(
+            matches!(failure, Failure::Unreachable { .. }),
+            "{failure:?}"
+        );
+        assert_eq!(
+            failure.to_string(),
+            "fetching http://mirror.example/a.deb: no answer; unset http_proxy"
+        );
     }
 }

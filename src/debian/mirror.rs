@@ -59,13 +59,12 @@ impl Host {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let apt = apt::files(Path::new("/etc/apt"));
         let lists = mirror_list::paths(&apt);
-        let read = |path: PathBuf| Some((path.clone(), std::fs::read_to_string(path).ok()?));
         Self {
             mirror: variable(MIRROR_VARIABLE),
             security: variable(SECURITY_VARIABLE),
             snapshot: variable(SNAPSHOT_VARIABLE),
             apt,
-            lists: lists.into_iter().filter_map(read).collect(),
+            lists: lists.into_iter().filter_map(apt::read).collect(),
             default: DEFAULT_MIRROR
                 .filter(|url| !url.is_empty())
                 .map(str::to_owned),

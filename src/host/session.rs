@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::answers::Answers;
 use super::cache::{Cache, Scratch};
@@ -38,7 +38,14 @@ type Work = Box<dyn FnOnce(&Session) -> Result<()> + Send>;
 
 /// Work that a step needs only if it is made here.
 #[derive(Default)]
-struct Deferred(Mutex<Vec<Work>>);
+struct Deferred(Mutex<PutOff>);
+
+#[derive(Default)]
+struct PutOff {
+    work: Vec<Work>,
+    /// Why a part of it failed, until other work is put off: what a step needs of it is not there then.
+    failed: Option<String>,
+}
 
 impl fmt::Debug for Deferred {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,13 +104,15 @@ impl Session {
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        deferred.push(Box::new(work));
+        // What failed before need not be needed any more: the programs of a release have other sources.
+        deferred.failed = None;
+        deferred.work.push(Box::new(work));
     }
 
     /// Does what was put off. Every step calls it before it reads a package.
     ///
     /// # Errors
-    /// As the work.
+    /// As the work, for each step: one in another thread lacks the same files, and must not say that these are missing.
     pub fn do_deferred(&self) -> Result<()> {
         // Locked until it is done: a step in another thread needs it as much.
         let mut deferred = self
@@ -111,9 +120,14 @@ impl Session {
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *deferred)
+        if let Some(why) = &deferred.failed {
+            bail!("{why}");
+        }
+        let done = std::mem::take(&mut deferred.work)
             .into_iter()
-            .try_for_each(|work| work(self))
+            .try_for_each(|work| work(self));
+        deferred.failed = done.as_ref().err().map(|error| format!("{error:#}"));
+        done
     }
 
     /// Makes no request, if `offline` is set.
@@ -152,5 +166,27 @@ pub fn fetch_options(logins: Arc<HostLogins>) -> fetch::Options {
         logins: Some(logins),
         keeps_tls: true,
         ..fetch::Options::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_step_has_the_error_of_what_was_put_off() {
+        let place = tempfile::tempdir().unwrap();
+        let cache = Cache::at(place.path().join("cache")).unwrap();
+        let session = Session::new(cache, Progress::new(Kind::Quiet));
+        session.defer(|_| Ok(()));
+        session.do_deferred().unwrap();
+        session.defer(|_| bail!("the mirror does not answer"));
+        session.defer(|_| panic!("done after an error"));
+        for _ in 0..2 {
+            let error = session.do_deferred().unwrap_err();
+            assert_eq!(error.to_string(), "the mirror does not answer");
+        }
+        session.defer(|_| Ok(()));
+        session.do_deferred().unwrap();
     }
 }

@@ -1,8 +1,8 @@
 //! Fetches the packages of a set in parallel, each by its digest, into the cache.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use anyhow::{Context as _, Result, bail};
@@ -11,7 +11,7 @@ use fetch::{Digest, Failure};
 use super::file::Lock;
 use crate::debian::Mirrors;
 use crate::debian::files::{self, Files, SCHEME};
-use crate::debian::mirror::{DEBS, Host, SNAPSHOT, is_debians};
+use crate::debian::mirror::{DEBS, Host, SNAPSHOT, is_debians, server};
 use crate::debian::pinned::{Deb, LockedPackage};
 use crate::format::time::rfc3339;
 use crate::host::progress::Step;
@@ -21,6 +21,8 @@ use crate::store::{Haste, Store};
 
 /// Parallel downloads. Mirrors allow this many, and more are not faster.
 const AT_ONCE: usize = 8;
+/// How often a server may be unreachable before it is asked for no more packages: each time takes up to minutes.
+const UNREACHABLE: usize = 3;
 
 /// A recipe with its lock.
 #[derive(Clone, Debug)]
@@ -198,9 +200,33 @@ struct Places {
     by_archive: BTreeMap<String, Vec<String>>,
     /// URLs of packages of no archive, by SHA-256.
     debs: BTreeMap<String, String>,
+    /// How often servers were unreachable, by scheme, host and port, and why the last time.
+    away: Mutex<BTreeMap<String, (usize, String)>>,
 }
 
 impl Places {
+    /// Asks the server of a URL for a package, unless it was unreachable too often: that is its answer then.
+    fn ask(&self, url: &str, request: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+        let away = || self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = server(url);
+        let known = away().get(at).cloned();
+        if let Some((_, why)) = known.filter(|(times, _)| *times >= UNREACHABLE) {
+            return Err(Failure::Unreachable {
+                url: fetch::shown(url),
+                attempts: 1,
+                why,
+            });
+        }
+        let answer = request();
+        if let Err(Failure::Unreachable { why, .. }) = &answer {
+            let mut away = away();
+            let (times, last) = away.entry(at.to_owned()).or_default();
+            *times += 1;
+            last.clone_from(why);
+        }
+        answer
+    }
+
     /// [`Places::of_known`], where all archives of the lock have to be known.
     fn new(mirrors: &Mirrors, snapshots: &[String], lock: &Lock) -> Result<Self> {
         for source in &lock.sources {
@@ -298,7 +324,7 @@ fn fetch_all(missing: &[&Deb], places: &Places, step: &Step) -> Result<()> {
                 let described = describe(&deb.package, &failure);
                 failures
                     .lock()
-                    .unwrap_or_else(std::sync::PoisonError::into_inner)
+                    .unwrap_or_else(PoisonError::into_inner)
                     .push(described);
             }
         }
@@ -316,7 +342,7 @@ fn fetch_all(missing: &[&Deb], places: &Places, step: &Step) -> Result<()> {
     })?;
     let failures = failures
         .into_inner()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
+        .unwrap_or_else(PoisonError::into_inner);
     if !failures.is_empty() {
         bail!("{}", failures.join("\n"));
     }
@@ -342,7 +368,8 @@ fn describe(package: &LockedPackage, failure: &Failure) -> String {
     format!("{} {}: {failure}{remedy}", package.name, package.version)
 }
 
-/// Tries the URLs in order. Returns the error of the first archive, unless the disk fails or the lock's own store is damaged.
+/// Tries the URLs in order. Returns the error of the first one that may have the file, else of the first one, unless the disk fails or the
+/// lock's own store is damaged.
 fn fetch_one(
     (files, vendor): (&Files, Option<&mut Store>),
     deb: &Deb,
@@ -365,7 +392,11 @@ fn fetch_one(
         };
         if let Some(vendor) = vendor {
             let on_bytes = |bytes| step.advance(bytes);
-            match vendor.get(&package.sha256, package.size, &deb.path, &on_bytes) {
+            let at = places.vendor.as_deref().unwrap_or_default();
+            let got = places.ask(at, || {
+                vendor.get(&package.sha256, package.size, &deb.path, &on_bytes)
+            });
+            match got {
                 Ok(()) => return Ok(()),
                 Err(failure) if files::is_elsewhere(&failure) => {}
                 // Other bytes in the user's own store are for the user to see.
@@ -373,10 +404,14 @@ fn fetch_one(
             }
         }
         for url in places.urls(package) {
-            match fetch(&url) {
+            match places.ask(&url, || fetch(&url)) {
                 Ok(()) => return Ok(()),
                 Err(failure @ Failure::Disk { .. }) => return Err(failure),
-                Err(failure) => first = first.or(Some(failure)),
+                // A server that does not have the file says less than one that does not answer.
+                Err(failure) => match &first {
+                    Some(known) if !files::is_gone(known) || files::is_gone(&failure) => {}
+                    _ => first = Some(failure),
+                },
             }
         }
     }

@@ -12,6 +12,7 @@ use data_encoding::HEXLOWER;
 use sha2::Digest as _;
 
 use super::fetching::LockedRecipe;
+use super::file::Lock;
 use super::objects::{self, Wanted, bring_image, of_lock, references};
 use super::{file, kubelet};
 use crate::debian::files::SCHEME;
@@ -28,10 +29,13 @@ const AT_ONCE: usize = 8;
 /// the cache lacks are fetched. Gives their number and size in bytes.
 ///
 /// # Errors
-/// If a file cannot be had, all of a set or an image at once, or cannot be written. The lock is then as it was.
+/// If a file cannot be had, all of a set or an image at once, or cannot be written, or another program changed the lock meanwhile, which
+/// may take minutes. The lock is then as it was.
 pub fn write(session: &Session, locked: &mut LockedRecipe, to: &Path) -> Result<(usize, u64)> {
     let about = || format!("writing {}", fetch::shown(&to.to_string_lossy()));
     let target = Target::of(session, to).with_context(about)?;
+    let path = locked.recipe.lock_path();
+    let begun = file::read(&path)?;
     locked.check_offline(session, Wanted::All)?;
     let architecture = locked.recipe.image.architecture.debian();
     for set in locked.lock.sets.keys() {
@@ -55,11 +59,21 @@ pub fn write(session: &Session, locked: &mut LockedRecipe, to: &Path) -> Result<
             .recorded(locked.recipe.folder())
             .with_context(about)?,
     );
-    let path = locked.recipe.lock_path();
-    let known = file::read(&path)?;
-    file::write(&path, known.as_ref(), &mut locked.lock)?;
+    record(&path, begun.as_ref(), &mut locked.lock)?;
     step.made(Some(size));
     Ok((written.len(), size))
+}
+
+/// Writes the lock over the one that was there when its files were begun.
+fn record(path: &Path, begun: Option<&Lock>, lock: &mut Lock) -> Result<()> {
+    let known = file::read(path)?;
+    ensure!(
+        known.as_ref() == begun,
+        "{} was changed while its files were written; the same command again writes those of the present one, without those that are there",
+        path.display()
+    );
+    file::write(path, known.as_ref(), lock)?;
+    Ok(())
 }
 
 /// Where the files go.
@@ -206,5 +220,28 @@ mod tests {
         assert_eq!(found(&recipes, &top), top.to_str().unwrap());
         // A test's current folder is that of the package.
         assert_eq!(found(Path::new(""), Path::new("src")), "src");
+    }
+
+    #[test]
+    fn a_lock_that_another_program_changed_meanwhile_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.lock");
+        let mut lock = Lock {
+            version: file::VERSION,
+            ..Lock::default()
+        };
+        file::write(&path, None, &mut lock).unwrap();
+        let begun = file::read(&path).unwrap();
+        let mut other = Lock {
+            epoch: 7,
+            ..lock.clone()
+        };
+        file::write(&path, begun.as_ref(), &mut other).unwrap();
+        lock.vendor = Some("files".to_owned());
+        let error = record(&path, begun.as_ref(), &mut lock).unwrap_err();
+        assert!(error.to_string().contains("was changed while"), "{error}");
+        assert_eq!(file::read(&path).unwrap().as_ref(), Some(&other));
+        record(&path, Some(&other), &mut lock).unwrap();
+        assert_eq!(file::read(&path).unwrap(), Some(lock));
     }
 }

@@ -74,8 +74,10 @@ fn pull_by(
         .unwrap_or_else(|| format!("sha256:{}", HEXLOWER.encode(&sha2::Sha256::digest(&text))));
     step.total(manifest.layers.iter().map(|layer| layer.size).sum());
     let mut blob = |blob: &Descriptor, limit: u64| -> Result<(String, PathBuf)> {
-        let path = cache.object(sha256(&blob.digest)?);
+        let name = sha256(&blob.digest)?;
+        let path = cache.object(name);
         if fs::metadata(&path).is_ok_and(|found| found.len() == blob.size) {
+            cache.use_object(name);
             step.advance(blob.size);
         } else {
             if let Some(folder) = path.parent() {
@@ -193,6 +195,7 @@ mod tests {
     use std::net::TcpListener;
     use std::path::Path;
     use std::sync::{Arc, Mutex};
+    use std::time::{Duration, SystemTime};
 
     use super::*;
     use crate::host::logins::{HostLogins, Surroundings};
@@ -318,6 +321,22 @@ mod tests {
         let blobs = asked.iter().filter(|p| p.contains("/blobs/")).count();
         assert_eq!(blobs, 2, "{asked:?}");
         assert!(pull(&session, &reference, "arm64", &step()).is_err());
+    }
+
+    /// The longest unused of the cache is removed first.
+    #[test]
+    fn a_layer_that_is_here_counts_as_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = session(folder.path());
+        let (host, _) = registry(files(folder.path()));
+        let reference: Reference = format!("{host}/k:v1").parse().unwrap();
+        let pulled = pull(&session, &reference, "amd64", &step()).unwrap();
+        let (_, layer) = &pulled.layers[0];
+        let old = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+        fs::File::open(layer).unwrap().set_modified(old).unwrap();
+        pull(&session, &reference, "amd64", &step()).unwrap();
+        let used = fs::metadata(layer).unwrap().modified().unwrap();
+        assert!(used > old + Duration::from_secs(1_000), "{used:?}");
     }
 
     /// The whole way of a private registry: 401, a token by Basic, index, manifest and blobs; the password is docker's.

@@ -155,8 +155,10 @@ pub fn cache_size() -> Result<Option<Limit>> {
 /// The text of the settings, empty without any, and their path.
 fn text(variable: Variable<'_>) -> Result<(String, PathBuf)> {
     let path = file(variable);
+    // An empty variable names no file.
+    let is_named = variable("SLIPWAY_SETTINGS").is_some_and(|value| !value.is_empty());
     let text = match &path {
-        Some(path) if path.exists() || variable("SLIPWAY_SETTINGS").is_some() => {
+        Some(path) if path.exists() || is_named => {
             let text = fs::read_to_string(path);
             text.with_context(|| format!("reading the settings {}", path.display()))?
         }
@@ -265,6 +267,26 @@ mod tests {
         let keys = [("SLIPWAY_REMOTE_CACHE_KEYS", &*format!("{key}, {key}"))];
         let found = of("", Some("s3://given"), &keys).unwrap().remote.unwrap();
         assert_eq!(found.trusted.len(), 2);
+    }
+
+    #[test]
+    fn a_file_that_a_variable_names_has_to_be_there_and_an_empty_variable_names_none() {
+        let home = tempfile::tempdir().unwrap();
+        let of_home = home.path().to_str().unwrap();
+        let text_of = |settings: Option<&str>| {
+            text(&|name| match name {
+                "HOME" => Some(of_home.to_owned()),
+                "SLIPWAY_SETTINGS" => settings.map(str::to_owned),
+                _ => None,
+            })
+        };
+        for settings in [None, Some("")] {
+            let (text, path) = text_of(settings).unwrap();
+            assert_eq!(text, "", "{settings:?}");
+            assert!(path.ends_with(".config/slipway/settings.toml"));
+        }
+        let error = text_of(Some("/none.toml")).unwrap_err();
+        assert!(format!("{error:#}").contains("/none.toml"), "{error:#}");
     }
 
     #[test]

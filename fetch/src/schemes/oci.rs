@@ -58,6 +58,11 @@ mod tests {
             ),
             ("oci://127.0.0.1:5/a:v1#x", "http://127.0.0.1:5/v2/a", "v1"),
             (
+                "oci://docker.io/a/b:v1",
+                "https://registry-1.docker.io/v2/a/b",
+                "v1",
+            ),
+            (
                 &format!("oci://r.example/a:v1@{digest}"),
                 "https://r.example/v2/a",
                 &digest,

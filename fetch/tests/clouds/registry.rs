@@ -265,6 +265,31 @@ fn a_blob_that_a_registry_keeps_elsewhere_is_there_and_the_token_stays() {
     assert_eq!(tokens.count(), 1);
 }
 
+/// A build does not wait for minutes for what it can make itself.
+#[test]
+fn a_silent_token_service_is_waited_for_as_long_as_the_registry() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let service = silent.local_addr().unwrap();
+    let (host, _) = serve(move |_| {
+        let challenge = format!(r#"Bearer realm="http://{service}/token",service="reg""#);
+        let challenge = vec![("WWW-Authenticate", challenge)];
+        ("401 Unauthorized", challenge, Vec::new())
+    });
+    let patience = Patience {
+        attempts: Some(2),
+        header_timeout: Duration::from_secs(1),
+        first_wait: Duration::from_millis(10),
+        ..Patience::default()
+    };
+    let mut repository = Repository::new(&host, "a").with_patience(patience);
+    let failure = client().document(&mut repository, "v1").unwrap_err();
+    let failure = failure.to_string();
+    assert!(
+        failure.contains("/token: given up after 2 attempts"),
+        "{failure}"
+    );
+}
+
 #[test]
 fn an_upload_that_is_put_off_is_begun_again_once_the_registry_says() {
     let first = Mutex::new(None);

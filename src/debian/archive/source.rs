@@ -357,6 +357,7 @@ fn index_text(
     if let Ok(packed) = std::fs::read(&object)
         && digest.of_same_kind(&packed) == digest
     {
+        cache.use_object(&index.sha256);
         return unpack_and_keep(&packed, index, cache);
     }
     if let Some(folder) = object.parent() {
@@ -369,7 +370,7 @@ fn index_text(
     };
     // A mirror may announce files by hash and not have them; the plain name is then the same file.
     match fetch(&index.fetch_path) {
-        Err(failure) if files::is_gone(&failure) && index.fetch_path != index.path => {
+        Err(failure) if is_refused(&failure) && index.fetch_path != index.path => {
             fetch(&index.path)?
         }
         outcome => outcome?,
@@ -386,6 +387,7 @@ fn unpacked(index: &IndexFile, cache: &Cache) -> Option<String> {
     if digest.of_same_kind(&text) != digest {
         return None;
     }
+    cache.use_object(sha256);
     String::from_utf8(text).ok()
 }
 

@@ -130,6 +130,26 @@ fn an_index_is_fetched_once_and_a_damaged_one_in_the_cache_again() {
     assert_eq!(asked.len(), 2);
 }
 
+/// The longest unused of the cache is removed first. Of a list of which the cache has the text the packed file is not read.
+#[test]
+fn an_index_that_is_read_again_counts_as_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let files = || {
+        let items = crate::host::tree::walk(&folder.path().join("downloads")).unwrap();
+        items.into_iter().filter(|item| item.meta.is_file())
+    };
+    let old = std::time::SystemTime::UNIX_EPOCH;
+    read(good(), NOW, Some(folder.path())).0.unwrap();
+    for item in files() {
+        let file = std::fs::File::open(&item.path).unwrap();
+        file.set_modified(old).unwrap();
+    }
+    assert_eq!(files().count(), 2);
+    read(good(), NOW, Some(folder.path())).0.unwrap();
+    let used = files().filter(|item| item.meta.modified().unwrap() > old);
+    assert_eq!(used.count(), 1);
+}
+
 #[test]
 fn a_mirror_without_files_by_hash_is_asked_by_name() {
     let mut files = good();

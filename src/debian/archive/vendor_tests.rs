@@ -140,20 +140,26 @@ fn a_folder_of_this_host_is_an_archive_too() {
     assert!(error.contains("there is no such file"), "{error}");
 }
 
-/// A store of objects says 403 for one that it does not have, as the InRelease here.
+/// A store of objects says 403 for one that it does not have, as the InRelease here, or an index by its hash.
 #[test]
 fn an_archive_in_a_store_of_objects_is_read() {
     let signer = Signer::new();
-    let server = Loopback::serve(FLAT.serve(&signer, &items())).without("403 Forbidden");
-    let read = read_from(&server.url, &archive(&signer, &FLAT)).unwrap();
-    assert_eq!(read.len(), 3);
-    server.replace(Served::new());
-    let error = read_from(&server.url, &archive(&signer, &FLAT)).unwrap_err();
-    let error = format!("{error:#}");
-    assert!(
-        error.contains("/InRelease: the server answered 403"),
-        "{error}"
-    );
+    let by_hash = vendor::Suite {
+        fields: "Acquire-By-Hash: yes\n",
+        ..FLAT
+    };
+    for suite in [FLAT, by_hash] {
+        let server = Loopback::serve(suite.serve(&signer, &items())).without("403 Forbidden");
+        let read = read_from(&server.url, &archive(&signer, &suite)).unwrap();
+        assert_eq!(read.len(), 3, "{}", suite.fields);
+        server.replace(Served::new());
+        let error = read_from(&server.url, &archive(&signer, &suite)).unwrap_err();
+        let error = format!("{error:#}");
+        assert!(
+            error.contains("/InRelease: the server answered 403"),
+            "{error}"
+        );
+    }
 }
 
 /// The index of a flat archive often has the packages of every architecture.

@@ -19,13 +19,13 @@ pub(super) fn files(folder: &Path) -> Vec<(PathBuf, String)> {
         parts.sort();
         paths.extend(parts);
     }
-    paths
-        .into_iter()
-        .filter_map(|path| {
-            let text = std::fs::read_to_string(&path).ok()?;
-            Some((path, text))
-        })
-        .collect()
+    paths.into_iter().filter_map(read).collect()
+}
+
+/// A file with its path; none if it cannot be read. A comment may have any bytes, as a name in Latin-1.
+pub(super) fn read(path: PathBuf) -> Option<(PathBuf, String)> {
+    let content = std::fs::read(&path).ok()?;
+    Some((path, String::from_utf8_lossy(&content).into_owned()))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -267,6 +267,20 @@ fn apts_folder_is_read_in_its_order() {
 }
 
 #[test]
+fn a_file_of_apt_with_bytes_that_are_no_utf8_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    // `ü` in Latin-1.
+    let text = b"# f\xfcr alle\ndeb http://mirror.example/debian trixie main\n";
+    std::fs::write(folder.path().join("sources.list"), text).unwrap();
+    let host = Host {
+        apt: apt::files(folder.path()),
+        security: Some("http://mirror.example/security".to_owned()),
+        ..Host::default()
+    };
+    assert_eq!(found(&host).0, "http://mirror.example/debian");
+}
+
+#[test]
 fn the_snapshot_archive_is_the_variable_s_or_on_the_mirror_s_server() {
     let mut host = Host {
         mirror: Some("http://mirror.example:8080/linux/debian".to_owned()),

@@ -50,6 +50,7 @@ impl Cache {
         make: impl FnOnce() -> Result<(String, T)>,
     ) -> Result<T> {
         let about = || format!("reading {}", path.display());
+        let seen = SystemTime::now();
         let meta = fs::metadata(path).with_context(about)?;
         if meta.len() < SMALL {
             return Ok(make()?.1);
@@ -76,10 +77,9 @@ impl Cache {
             return Ok(known);
         }
         let (text, made) = make()?;
-        // A file written within the clock's granularity could change again with the same times.
+        // A file written within the clock's granularity could change again with the same times, also while it is read.
         let settled = meta.modified().is_ok_and(|at| {
-            SystemTime::now()
-                .duration_since(at)
+            seen.duration_since(at)
                 .is_ok_and(|age| age > Duration::from_secs(2))
         });
         if settled {
@@ -88,5 +88,28 @@ impl Cache {
             temporary.persist(&memo)?;
         }
         Ok(made)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_of_a_file_that_was_written_just_before_it_was_read_is_not_stored() {
+        let place = tempfile::tempdir().unwrap();
+        let cache = Cache::at(place.path().join("cache")).unwrap();
+        let path = place.path().join("big");
+        fs::write(&path, vec![1; 1 << 20]).unwrap();
+        let file = fs::File::open(&path).unwrap();
+        let before = SystemTime::now() - Duration::from_secs(1);
+        file.set_modified(before).unwrap();
+        // It takes a while, after which the file is old.
+        let read = || {
+            std::thread::sleep(Duration::from_millis(1200));
+            Ok(("text".to_owned(), ()))
+        };
+        cache.stored("test", &path, |_| None, read).unwrap();
+        assert_eq!(fs::read_dir(cache.root.join("digests")).unwrap().count(), 0);
     }
 }

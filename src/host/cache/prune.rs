@@ -14,6 +14,10 @@ use super::{Cache, MADE, SYNCED};
 
 /// The file whose holder removes entries; all others wait.
 const EVICTING: &str = ".slipway-evicting";
+/// The kind of downloads.
+const DOWNLOAD: &str = "download";
+/// A download under way that was not written to for so long is one that a killed program left. It is longer than servers are waited for.
+const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// An entry that can be removed alone: a step's folder or a download.
 #[derive(Clone, Debug, Serialize)]
@@ -54,7 +58,7 @@ impl Cache {
             for path in folder(&prefix)? {
                 let used = fs::metadata(&path).and_then(|meta| meta.modified());
                 let used = used.unwrap_or(SystemTime::UNIX_EPOCH);
-                out.extend(entry("download", path, used, size)?);
+                out.extend(entry(DOWNLOAD, path, used, size)?);
             }
         }
         out.sort_by_key(|entry| std::cmp::Reverse(entry.age));
@@ -69,9 +73,7 @@ impl Cache {
     pub fn prune(&self, unused: Duration, dry_run: bool) -> Result<Vec<Entry>> {
         let old = |entries: Vec<Entry>, others: &Others| {
             let mut entries = entries;
-            entries.retain(|entry| {
-                entry.age >= unused.as_secs() && !self.is_used(&entry.path, others)
-            });
+            entries.retain(|entry| entry.age >= unused.as_secs() && !self.is_used(entry, others));
             entries
         };
         if dry_run {
@@ -104,7 +106,7 @@ impl Cache {
                 if left <= limit {
                     break;
                 }
-                if !self.is_used(&entry.path, others) {
+                if !self.is_used(&entry, others) {
                     left -= entry.size;
                     chosen.push(entry);
                 }
@@ -113,9 +115,9 @@ impl Cache {
         })
     }
 
-    fn is_used(&self, path: &Path, others: &Others) -> bool {
-        let id = self.id_of(path);
-        self.uses.has(&id) || others.use_it(&id)
+    fn is_used(&self, entry: &Entry, others: &Others) -> bool {
+        let id = self.id_of(&entry.path);
+        is_under_way(entry) || self.uses.has(&id) || others.use_it(&id)
     }
 
     /// Removes the chosen entries. They are renamed into a scratch folder first: a partly removed entry must not be found under
@@ -146,6 +148,13 @@ impl Cache {
         drop(aside);
         Ok(chosen)
     }
+}
+
+/// Whether an entry is the temporary file of a download, whose program records the name that it gets at the end.
+fn is_under_way(entry: &Entry) -> bool {
+    entry.kind == DOWNLOAD
+        && name_of(&entry.path).starts_with('.')
+        && entry.age < ABANDONED.as_secs()
 }
 
 /// Records the current use of an entry. Best effort: a cache on a read-only file system still works.

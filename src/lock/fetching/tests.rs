@@ -140,6 +140,54 @@ fn the_word_for_snapshots_is_debian_s_layout_on_the_mirror_s_server() {
     );
 }
 
+/// It may have what is gone from the mirror.
+#[test]
+fn a_snapshot_archive_that_does_not_answer_is_named() {
+    let mirror = server("/debian", &[]);
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let away = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let folder = tempfile::tempdir().unwrap();
+    let session = session(&folder);
+    let base = format!("{}/debian", mirror.url);
+    let snapshots = [format!("{away}/{{archive}}/{{time}}")];
+    let error = fetch(&base, &snapshots, &lock(&["gone"]), &session).unwrap_err();
+    let error = format!("{error:#}");
+    assert!(
+        error.contains(&away) && !error.contains("--renew"),
+        "{error}"
+    );
+}
+
+/// Each package would take minutes, and a lock has hundreds.
+#[test]
+fn a_server_that_was_unreachable_three_times_is_asked_for_no_more_packages() {
+    let places = Places::default();
+    let asked = std::cell::Cell::new(0);
+    let ask = |url: &str, is_away: bool| {
+        places.ask(url, || {
+            asked.set(asked.get() + 1);
+            let away = Failure::Unreachable {
+                url: url.to_owned(),
+                attempts: 5,
+                why: "no answer".to_owned(),
+            };
+            if is_away { Err(away) } else { Ok(()) }
+        })
+    };
+    for number in 0..9 {
+        let url = format!("https://away.example/pool/{number}.deb");
+        let error = ask(&url, true).unwrap_err().to_string();
+        assert!(
+            error.contains(&url) && error.contains("no answer"),
+            "{error}"
+        );
+    }
+    assert_eq!(asked.get(), UNREACHABLE);
+    ask("https://here.example/pool/0.deb", false).unwrap();
+    assert_eq!(asked.get(), UNREACHABLE + 1);
+}
+
 #[test]
 fn all_that_is_gone_is_named_with_the_remedy() {
     let mirror = server("/debian", &["a"]);

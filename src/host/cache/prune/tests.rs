@@ -146,6 +146,27 @@ fn a_running_build_never_loses_what_it_uses() {
     assert_eq!(folder(&cache.root.join("locks")).unwrap().len(), 0);
 }
 
+/// Until it is complete, a download has a name that its program does not record.
+#[test]
+fn a_download_under_way_stays_and_one_that_a_killed_program_left_goes() {
+    let place = tempfile::tempdir().unwrap();
+    let cache = open(&place).with_limit(Limit(Some(0)));
+    let folder = cache.root.join("downloads/ab");
+    fs::create_dir_all(&folder).unwrap();
+    let [fetched, copied, left] = [".fetch-a", ".tmpb", ".fetch-c"].map(|name| {
+        let path = folder.join(name);
+        fs::write(&path, vec![1; PART]).unwrap();
+        age(&path, Duration::ZERO);
+        path
+    });
+    age(&left, DAY);
+    let gone = cache.bound().unwrap();
+    assert_eq!(gone.len(), 1, "{gone:?}");
+    assert!(gone[0].path == left && !left.exists());
+    assert!(cache.prune(Duration::ZERO, false).unwrap().is_empty());
+    assert!(fetched.exists() && copied.exists());
+}
+
 #[test]
 fn the_size_of_a_step_is_noted_once_it_is_on_the_disk() {
     let place = tempfile::tempdir().unwrap();
