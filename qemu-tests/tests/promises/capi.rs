@@ -187,6 +187,14 @@ fn neither_begins(running: &Running) -> Result<()> {
     );
     let said = running.run_within(&said, timeouts::READY + timeouts::QUESTION);
     said.with_context(|| journal(running))?;
+    // The status is that of the files, and may be told before the kubelet's turn.
+    let begun = until(
+        "[ \"$(systemctl show -P ConditionResult kubelet)\" = yes ]",
+        timeouts::READY,
+        "systemctl status kubelet",
+    );
+    let begun = running.run_within(&begun, timeouts::READY + timeouts::QUESTION);
+    begun.with_context(|| journal(running))?;
     expect(
         running,
         "systemctl show -P ConditionResult kubelet; systemctl show -P ConditionResult kubeadm; ls -d /etc/kubernetes/pki /var/lib/kubelet/config.yaml 2>/dev/null || true",
