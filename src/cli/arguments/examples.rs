@@ -156,7 +156,7 @@ pub(super) const FARM: &str =
 pub(super) const FARM_RENDER: &str = examples!(
     "slipway farm render a.toml b.toml --image r.example/slipway:v1 --claim out"
     "slipway farm render a.toml --image r.example/slipway:v1 --claim out --cpus 8"
-    "slipway --json farm render a.toml --image r.example/slipway:v1 --claim out    a List in place of YAML"
+    "slipway --json farm render a.toml --image r.example/slipway:v1 --claim out"
 );
 pub(super) const RELEASE: &str = examples!("slipway release list");
 pub(super) const RELEASE_ADD: &str = examples!(
