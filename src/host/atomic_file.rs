@@ -20,7 +20,7 @@ pub fn write(path: &Path, mode: u32, fill: impl FnOnce(&mut File) -> Result<()>)
 /// The same for a file that must not be there: of several programs that write it at once, one does.
 ///
 /// # Errors
-/// As [`write`], and if it is there, which [`is_there`] recognises.
+/// As [`write()`], and if it is there, which [`is_there`] recognises.
 pub fn create(path: &Path, mode: u32, fill: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
     put(path, mode, fill, |temporary| {
         temporary.persist_noclobber(path)
