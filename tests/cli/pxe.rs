@@ -1,4 +1,4 @@
-//! `slipway pxe serve`: a server until it is told to end.
+//! `slipway pxe serve` serves until a signal ends it.
 
 use std::fs;
 use std::io::{Read as _, Write as _};

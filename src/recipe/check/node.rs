@@ -135,8 +135,8 @@ fn etcd(check: &mut Check<'_>, raw: RawEtcd) -> EtcdSettings {
     settings
 }
 
-/// Adds a mistake for a name that is none, as the value of a variable that is not set: partitions without a label would fit. So would nothing
-/// a label that is too long.
+/// Adds a mistake for an empty name, as a variable that is not set gives it: every partition without a label would fit. A label that is too
+/// long is a mistake too, since no disk can have it.
 fn usable(check: &mut Check<'_>, key: &str, name: &str) {
     let place = check.place(&format!("node.etcd.{key}"));
     let (length, most) = match key {
