@@ -4,6 +4,7 @@
 
 // Floor: values
 mod digest;
+pub mod docker_hub;
 pub mod hosts;
 mod links;
 mod masked;

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use reqwest::Url;
 use serde::Deserialize;
 
+use crate::docker_hub;
 use crate::failure::shown;
 use crate::hosts;
 use crate::percent;
@@ -25,16 +26,10 @@ pub(crate) const TOKEN_LIMIT: u64 = 64 << 10;
 /// The reason for a failure without a token.
 pub(crate) const NO_TOKEN: &str = "the registry's answer holds no token";
 
-/// The registry of Docker's images, and the host that answers for it: the other one has web pages.
-const DOCKER: (&str, &str) = ("docker.io", "registry-1.docker.io");
-
 /// The base of a repository's URLs. As with every other client, plain http is used for loopback only.
 #[must_use]
 pub(crate) fn base(registry: &str, repository: &str) -> String {
-    let registry = match registry {
-        name if name == DOCKER.0 => DOCKER.1,
-        host => host,
-    };
+    let registry = docker_hub::host_of(registry);
     let host = registry.split(':').next().unwrap_or_default();
     let scheme = match host {
         "localhost" | "127.0.0.1" => "http",

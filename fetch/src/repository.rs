@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::client::Client;
+use crate::docker_hub;
 use crate::download;
 use crate::failure::{Failure, shown};
 use crate::login::{Login, server_of};
@@ -33,11 +34,11 @@ impl std::fmt::Debug for Repository {
 pub(crate) type Headers = Vec<(String, String)>;
 
 impl Repository {
-    /// The repository of this name at a registry, `HOST[:PORT]`.
+    /// The repository of this name at a registry, `HOST[:PORT]`. Its login is looked for by the host that is asked.
     #[must_use]
     pub fn new(registry: &str, repository: &str) -> Self {
         Self {
-            registry: registry.to_owned(),
+            registry: docker_hub::host_of(registry).to_owned(),
             name: repository.to_owned(),
             base: registry::base(registry, repository),
             authorization: None,
@@ -249,5 +250,24 @@ fn with_note(failure: Failure, refusals: &[u16], said: Option<String>) -> Failur
             note: said,
         },
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_is_looked_for_by_the_host_that_is_asked() {
+        for (registry, host) in [
+            (docker_hub::NAME, docker_hub::HOST),
+            (docker_hub::HOST, docker_hub::HOST),
+            ("registry.example:5000", "registry.example:5000"),
+        ] {
+            let repository = Repository::new(registry, "a/b");
+            assert_eq!(repository.registry, host);
+            let base = format!("https://{host}/v2/a/b");
+            assert_eq!(repository.base, base);
+        }
     }
 }

@@ -21,8 +21,6 @@ use crate::host::session::Session;
 const LAYER_LIMIT: u64 = 4 << 30;
 /// Size limit of a config, bytes.
 const CONFIG_LIMIT: u64 = 4 << 20;
-/// The registry of Docker's images, and its host.
-const DOCKER: (&str, &str) = ("docker.io", "registry-1.docker.io");
 
 /// Pulls the image of a reference, for this architecture. Without a digest in it, the registry's answer for the tag is
 /// trusted; its digest is in the result.
@@ -46,11 +44,7 @@ fn pull_by(
 ) -> Result<Pulled> {
     let cache = &session.cache;
     let client = blocking::Client::new(&session.fetch_options())?;
-    let host = match reference.registry.as_str() {
-        name if name == DOCKER.0 => DOCKER.1,
-        host => host,
-    };
-    let mut repository = Repository::new(host, &reference.repository);
+    let mut repository = Repository::new(&reference.registry, &reference.repository);
     let mut digest = reference.digest().map(str::to_owned);
     let document_of = |repository: &mut Repository, version: &str| {
         stored_document(cache, version, || client.document(repository, version))

@@ -6,12 +6,11 @@
 use std::collections::BTreeMap;
 
 use data_encoding::BASE64;
-use fetch::Login;
+use fetch::{Login, docker_hub};
 use serde::Deserialize;
 
-/// The key of Docker's registry in such files, and what else it is called.
+/// The key of Docker's registry in such files.
 const DOCKER: &str = "https://index.docker.io/v1/";
-const DOCKER_HOSTS: [&str; 3] = ["docker.io", "index.docker.io", "registry-1.docker.io"];
 
 /// A file.
 #[derive(Debug)]
@@ -109,7 +108,7 @@ impl Config {
         Ok((!name.is_empty()).then(|| Said::Helper {
             name: name.clone(),
             server: match registry {
-                "docker.io" => DOCKER.to_owned(),
+                docker_hub::NAME => DOCKER.to_owned(),
                 host => host.to_owned(),
             },
             is_own: false,
@@ -160,9 +159,9 @@ fn canonical(key: &str) -> &str {
     let key = key.trim_end_matches('/');
     let key = key.strip_suffix("/v1").unwrap_or(key);
     let key = key.strip_suffix("/v2").unwrap_or(key);
-    match DOCKER_HOSTS.contains(&key) {
-        true => DOCKER_HOSTS[0],
-        false => key,
+    match key {
+        docker_hub::OLDER_NAME | docker_hub::HOST => docker_hub::NAME,
+        key => key,
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 
+use fetch::docker_hub;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -20,8 +21,7 @@ use crate::recipe::tree::Node;
 /// containerd's word for every registry without a folder of its own.
 const ALL: &str = "_default";
 /// Docker's registry has another name in references than its servers have.
-const DOCKER: &str = "docker.io";
-const DOCKER_SERVERS: [&str; 3] = ["registry-1.docker.io", "index.docker.io", "hub.docker.com"];
+const DOCKER_SERVERS: [&str; 3] = [docker_hub::HOST, docker_hub::OLDER_NAME, "hub.docker.com"];
 
 /// A release of containerd.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -220,7 +220,7 @@ fn registry<'r>(check: &mut Check<'_>, raw: &'r RawMirror, item: &Node) -> Optio
     check.add(match host {
         "*" => mistake.help(format!("every other registry is {ALL:?}")),
         host if DOCKER_SERVERS.contains(&host) => {
-            mistake.help(format!("references call it {DOCKER:?}"))
+            mistake.help(format!("references call it {:?}", docker_hub::NAME))
         }
         host if host != name && !host.is_empty() => mistake.help(format!("did you mean {host:?}?")),
         _ => mistake,

@@ -3,10 +3,9 @@
 
 use std::net::Ipv6Addr;
 
+use fetch::docker_hub;
 use image::container_images::REGISTRY;
 
-/// The registry that containerd names docker.io, by its older name.
-const DOCKER_INDEX: &str = "index.docker.io";
 /// The most characters of a registry and a repository together.
 const LONGEST: usize = 255;
 
@@ -23,8 +22,10 @@ pub(super) fn is_name(text: &str) -> Result<(), &'static str> {
     // containerd looks for the names that pods give by other ones, and would not find an image by these.
     match registry {
         REGISTRY => Err("slipway.local/ is for the images that Slipway itself makes"),
-        DOCKER_INDEX => Err("containerd looks for the images of that registry as docker.io/…"),
-        "docker.io" if !repository.contains('/') => {
+        docker_hub::OLDER_NAME => {
+            Err("containerd looks for the images of that registry as docker.io/…")
+        }
+        docker_hub::NAME if !repository.contains('/') => {
             Err("containerd looks for it as docker.io/library/NAME")
         }
         _ => tag.map(drop).ok_or("it has no tag"),
