@@ -113,7 +113,25 @@ fn without_counter(name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicI64;
+
+    use image::kubelet::STATIC_PODS;
+    use linux::samples::set_loader_variable;
+    use linux::world::Clock;
+
     use super::*;
+    use crate::samples::put;
+
+    /// A machine whose clock goes on by its waits alone.
+    fn world(root: &Path) -> World {
+        World::below(root, Clock::Fake(AtomicI64::new(0)))
+    }
+
+    /// Adds a static pod, which runs nowhere: nothing listens at containerd's socket.
+    fn add_static_pod(world: &World) {
+        let manifest = world.in_initrd(STATIC_PODS).join("etcd.yaml");
+        put(&manifest, "kind: Pod\n");
+    }
 
     #[test]
     fn only_a_counter_is_removed() {
@@ -131,16 +149,10 @@ mod tests {
 
     #[test]
     fn a_node_whose_static_pods_do_not_run_keeps_its_counter() {
-        use image::kubelet::STATIC_PODS;
-        use linux::world::Clock;
-
         let folder = tempfile::tempdir().unwrap();
-        let clock = Clock::Fake(std::sync::atomic::AtomicI64::new(0));
-        let world = World::below(folder.path(), clock);
+        let world = world(folder.path());
         wait(&world).unwrap();
-        let manifest = world.in_initrd(STATIC_PODS).join("etcd.yaml");
-        crate::samples::put(&manifest, "kind: Pod\n");
-        // Nothing listens at containerd's socket.
+        add_static_pod(&world);
         let error = format!("{:#}", wait(&world).unwrap_err());
         assert!(error.contains("containerd.sock"), "{error}");
         assert!(world.micros() >= 600_000_000);
@@ -149,27 +161,13 @@ mod tests {
     /// The loader counted, and nothing can be mounted here: how far each command comes.
     #[test]
     fn a_boot_without_a_kubelet_asks_for_no_static_pods() {
-        use image::kubelet::STATIC_PODS;
-        use linux::world::Clock;
-
         let folder = tempfile::tempdir().unwrap();
-        let clock = Clock::Fake(std::sync::atomic::AtomicI64::new(0));
-        let world = World::below(folder.path(), clock);
+        let world = world(folder.path());
         // No loader, no counter.
         boot(&world).unwrap();
-        let variable = world
-            .sys
-            .join("firmware/efi/efivars/LoaderBootCountPath-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f");
-        let path = "\\EFI\\Linux\\demo_1.0+2-1.efi\0";
-        let units = path.encode_utf16().flat_map(u16::to_le_bytes);
-        crate::samples::put(&variable, "");
-        fs::write(
-            &variable,
-            [0; 4].into_iter().chain(units).collect::<Vec<_>>(),
-        )
-        .unwrap();
-        let manifest = world.in_initrd(STATIC_PODS).join("etcd.yaml");
-        crate::samples::put(&manifest, "kind: Pod\n");
+        let counted = r"\EFI\Linux\demo_1.0+2-1.efi";
+        set_loader_variable(&world, "LoaderBootCountPath", counted);
+        add_static_pod(&world);
         let said = |result: Result<()>| format!("{:#}", result.unwrap_err());
         assert!(said(run(&world)).contains("keeps its counter"));
         let error = said(boot(&world));

@@ -1,32 +1,31 @@
 //! The cluster object of this node, read with what the image brings and what the machine is.
 
-use std::collections::BTreeMap;
+mod facts;
+
 use std::fmt;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use cluster::address::{IpVersion, is_global_unicast};
+use cluster::address::IpVersion;
 use cluster::from_kubeadm::{self, Asked};
-use cluster::host::{CA_FOLDERS, Host};
+use cluster::host::Host;
 use cluster::object::{self, Image, Object, Role};
 use cluster::report::Report;
 use image::kubelet::{
-    FLANNEL_IMAGE, KUBE_PROXY_IMAGE, MOUNTS, RUNTIME_SOCKET, SHUTDOWN_CRITICAL_SECONDS,
-    SHUTDOWN_GRACE_SECONDS, UNIT,
+    FLANNEL_IMAGE, KUBE_PROXY_IMAGE, SHUTDOWN_CRITICAL_SECONDS, SHUTDOWN_GRACE_SECONDS, UNIT,
 };
 use image::node::EtcdGate;
-use image::paths::{
-    CLUSTER, HOSTNAME, KUBEADM_CONFIG, RESOLV_CONF, RUN_ETCD_GATE, RUN_METADATA, VAR_LINKS,
-};
+use image::paths::{CLUSTER, KUBEADM_CONFIG, RUN_ETCD_GATE};
 use linux::atomic_file;
 use linux::waiter::Waiter;
 use linux::world::World;
-use nix::ifaddrs::getifaddrs;
 use serde_json::{Map, Value, json};
 
 use crate::this_boot;
+pub(crate) use facts::{addresses, name};
+use facts::{default_address, host, host_name, source};
 
 /// How long a machine whose object names no address may be without a default route.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -41,8 +40,6 @@ const ADDRESS: [&str; 3] = [
     "localAPIEndpoint.advertiseAddress",
     "controlPlane.localAPIEndpoint.advertiseAddress",
 ];
-/// The part of the path of systemd-resolved's files.
-const RESOLVED: &str = "systemd/resolve/";
 /// A folder for plugins of volumes; `/usr` is never writable.
 const PLUGINS: &str = "/var/lib/kubelet/volumeplugins";
 /// The slice of the kubelet's unit.
@@ -306,131 +303,6 @@ fn kubelet() -> Map<String, Value> {
         .collect()
 }
 
-/// The facts of this machine.
-fn host(world: &World, address: Option<IpAddr>) -> Result<Host> {
-    Ok(Host {
-        name: name(world)?,
-        address,
-        interfaces: interfaces()?,
-        cri_socket: format!("unix://{RUNTIME_SOCKET}"),
-        ca_folders: CA_FOLDERS
-            .iter()
-            .filter(|path| is_seen(path) && world.in_initrd(path).is_dir())
-            .map(ToString::to_string)
-            .collect(),
-        resolved: is_resolved(world),
-        provider_id: provider_id(world)?,
-        proxies: Vec::new(),
-    })
-}
-
-/// What Amazon calls this machine, as its cloud controller has it: `aws:///ZONE/INSTANCE`
-/// (<https://github.com/kubernetes/cloud-provider-aws/blob/v1.36.2/pkg/providers/v1/instances.go>). By it the controller finds the machine of
-/// a node whatever that is called.
-fn provider_id(world: &World) -> Result<Option<String>> {
-    let file = world.in_run(RUN_METADATA);
-    let text = atomic_file::read(&file).with_context(|| format!("reading {}", file.display()))?;
-    let text = String::from_utf8_lossy(&text.unwrap_or_default()).into_owned();
-    let value = |name: &str| {
-        let mut lines = text.lines();
-        let found = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-        found
-            .map(|value| value.trim_matches('"'))
-            .filter(|value| !value.is_empty())
-    };
-    let zone = value("AFTERBURN_AWS_AVAILABILITY_ZONE");
-    let instance = value("AFTERBURN_AWS_INSTANCE_ID");
-    Ok(zone
-        .zip(instance)
-        .map(|(zone, instance)| format!("aws:///{zone}/{instance}")))
-}
-
-/// The name of the machine as a node: the host name in lower case, as kubeadm and the kubelet have it.
-pub(crate) fn name(world: &World) -> Result<String> {
-    Ok(host_name(world)?.to_lowercase())
-}
-
-/// The host name: the kernel's, which systemd sets before units start.
-fn host_name(world: &World) -> Result<String> {
-    let file = world.proc.join("sys/kernel/hostname");
-    let name = fs::read_to_string(&file)
-        .or_else(|_| fs::read_to_string(world.in_initrd(HOSTNAME)))
-        .with_context(|| format!("reading {}", file.display()))?;
-    Ok(name.trim().to_owned())
-}
-
-/// Whether systemd-resolved is this system's resolver. The link counts, and not what runs: the kubelet's configuration
-/// must be the same at every boot.
-fn is_resolved(world: &World) -> bool {
-    let target = fs::read_link(world.in_initrd(RESOLV_CONF));
-    target.is_ok_and(|target| target.to_string_lossy().contains(RESOLVED))
-}
-
-/// Whether the kubelet's container has the host's folder at the same path. The kubelet checks the type of a pod's folder
-/// in its own mount namespace, and a missing one hangs the pod.
-fn is_seen(path: &str) -> bool {
-    let below = |folder: &str| {
-        path.strip_prefix(folder)
-            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    MOUNTS.iter().any(|mount| below(mount.target)) || VAR_LINKS.iter().any(|(link, _)| below(link))
-}
-
-/// The addresses that other machines can reach, each with its interface, in the kernel's order.
-pub(crate) fn addresses() -> Result<Vec<(String, IpAddr)>> {
-    let all = getifaddrs().context("listing the addresses")?;
-    let reachable = all.filter_map(|interface| {
-        let address = interface.address?;
-        let v4 = address.as_sockaddr_in().map(|address| address.ip().into());
-        let any = v4.or_else(|| address.as_sockaddr_in6().map(|address| address.ip().into()));
-        let reachable = any.filter(|address| is_global_unicast(*address))?;
-        Some((interface.interface_name, reachable))
-    });
-    Ok(reachable.collect())
-}
-
-/// The same by interface.
-fn interfaces() -> Result<Vec<Vec<IpAddr>>> {
-    let mut interfaces: BTreeMap<String, Vec<IpAddr>> = BTreeMap::new();
-    for (interface, address) in addresses()? {
-        interfaces.entry(interface).or_default().push(address);
-    }
-    Ok(interfaces.into_values().collect())
-}
-
-/// The address of the interface with the default route, of this IP version before the other one. One that other machines cannot reach
-/// is none: a router's advertisement brings the route first, and until the address of its prefix is proven to be unique, packets go out
-/// with the link-local one.
-fn default_address(
-    first: IpVersion,
-    source: &dyn Fn(IpVersion) -> Option<IpAddr>,
-) -> Option<IpAddr> {
-    let versions = match first {
-        IpVersion::V4 => [IpVersion::V4, IpVersion::V6],
-        IpVersion::V6 => [IpVersion::V6, IpVersion::V4],
-    };
-    let mut found = versions.into_iter().filter_map(source);
-    found.find(|address| is_global_unicast(*address))
-}
-
-/// The address that the kernel gives packets to other networks. A connected UDP socket sends nothing.
-fn source(version: IpVersion) -> Option<IpAddr> {
-    // Networks for documentation (RFC 5737, RFC 3849): no route but the default one leads there.
-    let (any, there): (IpAddr, IpAddr) = match version {
-        IpVersion::V4 => (
-            Ipv4Addr::UNSPECIFIED.into(),
-            Ipv4Addr::new(192, 0, 2, 1).into(),
-        ),
-        IpVersion::V6 => (
-            Ipv6Addr::UNSPECIFIED.into(),
-            Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
-        ),
-    };
-    let socket = UdpSocket::bind(SocketAddr::new(any, 0)).ok()?;
-    socket.connect(SocketAddr::new(there, 9)).ok()?;
-    Some(socket.local_addr().ok()?.ip())
-}
-
 /// Says that the default address is of another IP version than the first subnet of services, as kubeadm takes it too.
 pub(crate) fn warn_of_version(object: &Object) {
     let Some((version, address)) = object.wanted_version().zip(object.address()) else {
@@ -447,177 +319,4 @@ pub(crate) fn warn_of_version(object: &Object) {
 }
 
 #[cfg(test)]
-mod tests {
-    use linux::world::Clock;
-
-    use super::*;
-    use crate::samples::{machine, put, worker};
-
-    /// kubeadm's documents of a first node, without its address, and those of nodes that join.
-    const INIT: &str = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n";
-    const JOIN: &str = "apiVersion: kubeadm.k8s.io/v1beta4\nkind: JoinConfiguration\ndiscovery:\n  bootstrapToken:\n    \
-        token: abcdef.0123456789abcdef\n    apiServerEndpoint: api.example.test:6443\n    caCertHashes: \
-        [\"sha256:7c2e69131a36ae2a042a339b33381c6d0d43887e2de83720eff5359e26aec866\"]\n";
-    const PLANE: &str = "controlPlane: {}\n";
-    const CLUSTER_V4: &str = "---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\ncontrolPlaneEndpoint: api.example.test\nnetworking: { serviceSubnet: 10.96.0.0/12 }\n";
-    const CLUSTER_V6: &str = "---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\ncontrolPlaneEndpoint: api.example.test\nnetworking: { serviceSubnet: \"fd00:6::/112\" }\n";
-    /// A cluster object of a worker.
-    const WORKER: &str = "endpoint = \"api.example.test:6443\"\n[join]\ntoken = \"abcdef.0123456789abcdef\"\n\
-        ca-hashes = [\"sha256:7c2e69131a36ae2a042a339b33381c6d0d43887e2de83720eff5359e26aec866\"]\n";
-
-    /// The address that a text has on a machine whose kernel has these source addresses from so many seconds on, and after how many it is
-    /// known.
-    fn settled(text: &str, addresses: &[(i64, &str)]) -> (Result<IpAddr>, i64) {
-        let folder = tempfile::tempdir().unwrap();
-        let world = worker(folder.path(), text);
-        let seconds = || world.micros() / 1_000_000;
-        let source = |version| {
-            let now = addresses.iter().filter(|(since, _)| *since <= seconds());
-            let mut all = now.map(|(_, text)| text.parse().unwrap());
-            all.rfind(|address| IpVersion::of(*address) == version)
-        };
-        let (image, role) = (image(&world).unwrap(), Role::Worker);
-        let read = |host: &Host| match from_kubeadm::is(text) {
-            true => from_kubeadm::read(text, &image, host, role).map(|asked| asked.object),
-            false => object::read(text, &image, host, role),
-        };
-        let mut wait = Wait {
-            name: CLUSTER,
-            waiter: Waiter::until(&world, PATIENCE),
-            second: SECOND,
-            source: &source,
-        };
-        let found = wait.until_read(&world, read, |object| object);
-        let address = found.map(|(object, _)| object.address().unwrap());
-        (address, seconds())
-    }
-
-    /// A router's advertisement brings its route before the address is proven to be unique; a lease comes later still.
-    #[test]
-    fn an_address_that_other_machines_cannot_reach_does_not_end_the_wait() {
-        for (addresses, expected) in [
-            (&[(0, "fe80::5"), (3, "10.0.0.5")][..], 3),
-            (&[(2, "169.254.7.5"), (4, "10.0.0.5")], 4),
-            (&[(0, "fe80::5"), (1, "fd00::5"), (9, "10.0.0.5")], 9),
-        ] {
-            let (address, after) = settled(INIT, addresses);
-            let own: IpAddr = "10.0.0.5".parse().unwrap();
-            assert_eq!((address.unwrap(), after), (own, expected), "{addresses:?}");
-        }
-        let text = format!("{INIT}{CLUSTER_V6}");
-        let (address, after) = settled(&text, &[(0, "fe80::5"), (2, "fd00::5")]);
-        assert_eq!(
-            (address.unwrap().to_string().as_str(), after),
-            ("fd00::5", 2)
-        );
-        let (address, after) = settled(INIT, &[(0, "fe80::5")]);
-        let error = address.unwrap_err();
-        assert_eq!(after, 60);
-        assert!(error.downcast_ref::<Refused>().unwrap().lacks_address);
-        assert!(
-            error.to_string().contains("only a link-local address"),
-            "{error}"
-        );
-    }
-
-    /// A kubelet would try to register its node for ever: the API server refuses the name as a label.
-    #[test]
-    fn a_name_that_is_too_long_for_a_label_is_refused_before_anything_is_written() {
-        for (length, is_taken) in [(63, true), (64, false)] {
-            let folder = tempfile::tempdir().unwrap();
-            let world = machine(folder.path(), "[node]\naddress = \"10.0.0.7\"\n");
-            put(&world.in_initrd(HOSTNAME), &"n".repeat(length));
-            match read(&world, Duration::ZERO) {
-                Ok(_) => assert!(is_taken, "{length}"),
-                Err(error) => {
-                    assert!(!is_taken && !error.downcast_ref::<Refused>().unwrap().lacks_address);
-                    let said = format!("{error:#}");
-                    assert!(
-                        said.contains("has 64 characters; expected 63 at most"),
-                        "{said}"
-                    );
-                }
-            }
-        }
-        let text = format!("{INIT}nodeRegistration: {{ name: {} }}\n", "n".repeat(64));
-        let (address, after) = settled(&text, &[(0, "10.0.0.5")]);
-        assert!(address.is_err() && after == 0);
-    }
-
-    /// The API server ends at its start where its address is of another version than its services.
-    #[test]
-    fn the_default_address_is_of_the_version_of_services_where_the_machine_gets_one() {
-        let both = &[(0, "10.0.0.5"), (0, "fd00::5")][..];
-        let (late_v4, late_v6) = (
-            &[(0, "fd00::5"), (8, "10.0.0.5")][..],
-            &[(0, "10.0.0.5"), (8, "fd00::5")][..],
-        );
-        let own = format!("{INIT}localAPIEndpoint: {{ advertiseAddress: \"fd00::5\" }}\n");
-        let plane = format!("{JOIN}{PLANE}");
-        let named = format!("{WORKER}[networks]\nservices = \"10.96.0.0/12\"\n");
-        let given = format!("{named}[kubelet]\nargs = {{ node-ip = \"fd00::5\" }}\n");
-        for (text, addresses, expected) in [
-            (INIT, both, ("10.0.0.5", 0)),
-            (INIT, late_v4, ("10.0.0.5", 8)),
-            (&format!("{INIT}{CLUSTER_V6}"), both, ("fd00::5", 0)),
-            (&format!("{INIT}{CLUSTER_V6}"), late_v6, ("fd00::5", 8)),
-            // As kubeadm, if there is no other one.
-            (INIT, &late_v4[..1], ("fd00::5", 60)),
-            (
-                &format!("{INIT}{CLUSTER_V6}"),
-                &late_v6[..1],
-                ("10.0.0.5", 60),
-            ),
-            // Of the text.
-            (&own, late_v4, ("fd00::5", 0)),
-            // The cluster's subnets are not known before it is asked.
-            (&plane, late_v4, ("fd00::5", 0)),
-            (&format!("{plane}{CLUSTER_V4}"), late_v4, ("10.0.0.5", 8)),
-            (JOIN, late_v4, ("fd00::5", 0)),
-            (WORKER, late_v4, ("fd00::5", 0)),
-            (&named, late_v4, ("10.0.0.5", 8)),
-            // A worker's next start takes what has come since.
-            (
-                &format!("{JOIN}{CLUSTER_V4}"),
-                &late_v4[..1],
-                ("fd00::5", 20),
-            ),
-            (&given, late_v4, ("fd00::5", 0)),
-        ] {
-            let (address, after) = settled(text, addresses);
-            let address = address.unwrap_or_else(|error| panic!("{text}: {error:#}"));
-            let found = (address.to_string(), after);
-            assert_eq!((found.0.as_str(), found.1), expected, "{text}");
-        }
-    }
-
-    /// The controller finds the machine of a node by it; half of it would be that of another one.
-    #[test]
-    fn amazons_machines_have_the_id_that_their_cloud_calls_them_by() {
-        let folder = tempfile::tempdir().unwrap();
-        let world = World::below(folder.path(), Clock::Real);
-        assert_eq!(provider_id(&world).unwrap(), None);
-        let file = world.in_run(RUN_METADATA);
-        let said = |text: &str| {
-            put(&file, text);
-            provider_id(&world).unwrap()
-        };
-        let whole = "SLIPWAY_PLATFORM=aws\nAFTERBURN_AWS_AVAILABILITY_ZONE=eu-central-1a\nAFTERBURN_AWS_INSTANCE_ID=\"i-0abc\"\n";
-        assert_eq!(said(whole).as_deref(), Some("aws:///eu-central-1a/i-0abc"));
-        for half in [
-            "AFTERBURN_AWS_INSTANCE_ID=i-0abc\n",
-            "AFTERBURN_AWS_AVAILABILITY_ZONE=eu-central-1a\nAFTERBURN_AWS_INSTANCE_ID=\n",
-            "AFTERBURN_GCP_INSTANCE_ID=1\n",
-        ] {
-            assert_eq!(said(half), None, "{half}");
-        }
-        let object = "[node]\naddress = \"10.0.0.7\"\n[cloud]\nprovider = \"external\"\n";
-        let world = machine(folder.path(), object);
-        said(whole);
-        let read = read(&world, Duration::ZERO).unwrap().unwrap();
-        assert_eq!(
-            read.object.config.provider_id.as_deref(),
-            Some("aws:///eu-central-1a/i-0abc")
-        );
-    }
-}
+mod tests;

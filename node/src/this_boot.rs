@@ -137,6 +137,7 @@ pub(crate) fn failed_boot(world: &World) -> Option<FailedBoot> {
 
 #[cfg(test)]
 mod tests {
+    use linux::samples::set_loader_variable as set;
     use linux::world::Clock;
 
     use super::*;
@@ -178,14 +179,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let world = world(folder.path());
         assert_eq!(entry(&world), None);
-        let set = |name: &str, path: &str| {
-            let units = path.encode_utf16().chain([0]).flat_map(u16::to_le_bytes);
-            let bytes: Vec<u8> = [6, 0, 0, 0].into_iter().chain(units).collect();
-            let name = format!("{name}-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f");
-            let folder = world.sys.join("firmware/efi/efivars");
-            fs::create_dir_all(&folder).unwrap();
-            fs::write(folder.join(name), bytes).unwrap();
-        };
         let expected = |tries_left: Option<u32>, good: bool| {
             let name = "demo_1.0.efi".to_owned();
             Some(BootEntry {
@@ -194,9 +187,10 @@ mod tests {
                 good,
             })
         };
-        set("StubImageIdentifier", r"\EFI\Linux\demo_1.0.efi");
+        set(&world, "StubImageIdentifier", r"\EFI\Linux\demo_1.0.efi");
         assert_eq!(entry(&world), expected(None, true));
-        set("LoaderBootCountPath", r"\EFI\Linux\demo_1.0+2-1.efi");
+        let counted = r"\EFI\Linux\demo_1.0+2-1.efi";
+        set(&world, "LoaderBootCountPath", counted);
         assert_eq!(entry(&world), expected(Some(2), false));
         put(&world.in_run(RUN_BLESSED), "");
         assert_eq!(entry(&world), expected(Some(2), true));

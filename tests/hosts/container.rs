@@ -9,7 +9,7 @@ use linux::host::is_root;
 use nix::libc;
 use nix::mount::MsFlags;
 
-use crate::host::{Host, Mount, NET_ADMIN, SYS_ADMIN, USER};
+use crate::host::{Host, Mount, NET_ADMIN, NOWHERE, SYS_ADMIN, USER};
 use crate::inputs;
 use crate::server::Server;
 
@@ -20,8 +20,6 @@ const APPARMOR: [&str; 3] = [
     "/etc/sysctl.d",
 ];
 
-/// A mirror at which nothing listens.
-const NOWHERE: &str = "http://127.0.0.1:1/debian";
 /// Commands that start no program, each with words of what it says.
 const WITHOUT_PROGRAMS: [(&[&str], &str); 30] = [
     (
@@ -124,10 +122,7 @@ fn a_container_without_its_rights_is_refused_before_any_request() {
     }
     let mirror = Server::start();
     let mut host = Host::new();
-    host.set(
-        "SLIPWAY_DEBIAN_MIRROR",
-        format!("http://{}/debian", mirror.address),
-    );
+    host.set_mirror(mirror.url());
     host.dropped = vec![SYS_ADMIN, NET_ADMIN];
     host.denied = vec![libc::SYS_unshare, libc::SYS_mount];
     for command in [
@@ -199,7 +194,7 @@ fn commands_that_start_no_program_need_no_namespaces() {
     container.dropped = vec![SYS_ADMIN, NET_ADMIN];
     for mut host in [container, Host::of_user(USER)] {
         host.no_namespaces = true;
-        host.set("SLIPWAY_DEBIAN_MIRROR", NOWHERE);
+        host.set_mirror(NOWHERE);
         inputs::write(&host);
         host.run(&["build", "small.toml"])
             .refuses(&["this host cannot build yet"]);
@@ -317,15 +312,12 @@ fn a_user_is_told_all_that_is_missing_at_once() {
 /// Ubuntu, with AppArmor's restriction: subordinate ids and `newuidmap` are there, which maps nothing here.
 fn ubuntu() -> Host {
     let mut host = Host::of_user_with_ids(65_536, 0o4755);
-    let settings = host.path("kernel");
-    fs::create_dir(&settings).unwrap();
+    let settings = host.replace_folder("kernel", "/proc/sys/kernel");
     fs::write(
         settings.join("apparmor_restrict_unprivileged_userns"),
         "1\n",
     )
     .unwrap();
-    host.mounts
-        .push(Mount::Bind(settings, "/proc/sys/kernel".into()));
     host
 }
 
@@ -368,7 +360,7 @@ fn covered_parts_of_proc_are_no_hindrance() {
         .map(|path| Mount::New("tmpfs", path.into(), "size=0", MsFlags::MS_RDONLY))
         .collect();
     assert!(!host.mounts.is_empty());
-    host.set("SLIPWAY_DEBIAN_MIRROR", NOWHERE);
+    host.set_mirror(NOWHERE);
     let said = host.run(&["doctor"]);
     said.refuses(&["good     namespaces"]);
 }
@@ -380,7 +372,7 @@ fn a_container_of_one_program_makes_its_namespaces() {
         return;
     }
     let mut host = Host::new().with_root_of_one_program();
-    host.set("SLIPWAY_DEBIAN_MIRROR", NOWHERE);
+    host.set_mirror(NOWHERE);
     let said = host.run(&["doctor"]);
     said.refuses(&["good     namespaces", "good     cache folder"]);
     assert!(!host.path("root/tmp").exists());

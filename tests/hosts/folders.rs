@@ -1,11 +1,9 @@
 //! File systems of the cache and of the output that a build could not use.
 
-use std::fs;
-
 use linux::host::is_root;
 use nix::mount::MsFlags;
 
-use crate::host::{Host, Mount, can_build};
+use crate::host::{Host, NOWHERE, can_build};
 
 /// A file system without extended attributes, as NFS is on many hosts.
 #[test]
@@ -14,13 +12,7 @@ fn a_cache_without_file_capabilities_is_refused_by_the_kind_of_its_file_system()
         return;
     }
     let mut host = Host::new();
-    fs::create_dir(host.path("cache")).unwrap();
-    host.mounts = vec![Mount::New(
-        "ramfs",
-        host.path("cache"),
-        "",
-        MsFlags::empty(),
-    )];
+    host.add_file_system("ramfs", "cache", "", MsFlags::empty());
     let words = [
         "(ramfs) cannot keep file capabilities",
         "set SLIPWAY_CACHE, or --cache",
@@ -36,13 +28,7 @@ fn a_cache_whose_mount_executes_nothing_is_refused() {
         return;
     }
     let mut host = Host::new();
-    fs::create_dir(host.path("cache")).unwrap();
-    host.mounts = vec![Mount::New(
-        "tmpfs",
-        host.path("cache"),
-        "size=1m",
-        MsFlags::MS_NOEXEC,
-    )];
+    host.add_file_system("tmpfs", "cache", "size=1m", MsFlags::MS_NOEXEC);
     host.run(&["build", "small.toml"])
         .refuses(&["(tmpfs) cannot execute programs (mounted with noexec)"]);
 }
@@ -53,10 +39,9 @@ fn folders_that_cannot_be_written_are_named_together() {
         return;
     }
     let mut host = Host::new();
-    fs::create_dir(host.path("out")).unwrap();
-    fs::create_dir(host.path("cache")).unwrap();
-    let read_only = |path| Mount::New("tmpfs", path, "size=1m", MsFlags::MS_RDONLY);
-    host.mounts = vec![read_only(host.path("out")), read_only(host.path("cache"))];
+    for folder in ["out", "cache"] {
+        host.add_file_system("tmpfs", folder, "size=1m", MsFlags::MS_RDONLY);
+    }
     host.run(&["build", "small.toml"]).refuses(&[
         "cache folder: making the cache folder",
         "output folder: ",
@@ -72,7 +57,7 @@ fn doctor_looks_at_the_cache_of_its_option() {
         return;
     }
     let mut host = Host::new();
-    host.set("SLIPWAY_DEBIAN_MIRROR", "http://127.0.0.1:1/debian");
+    host.set_mirror(NOWHERE);
     host.set("SLIPWAY_CACHE", "/proc/nowhere");
     host.run(&["doctor"])
         .refuses(&["missing  cache folder", "/proc/nowhere"]);

@@ -2,17 +2,14 @@
 
 use nix::mount::MsFlags;
 
-use super::host::{Host, Mount, can_build};
+use super::host::{Host, NOWHERE, can_build};
 
 /// A host that has one MiB at a folder of its own, of which a cache's own files take a page.
 fn full(folder: &str) -> Host {
     let mut host = Host::new();
-    let path = host.path(folder);
-    std::fs::create_dir_all(&path).unwrap();
-    let disk = Mount::New("tmpfs", path, "size=1m", MsFlags::empty());
-    host.mounts.push(disk);
-    // Nothing listens there: who asked it would say so.
-    host.set("SLIPWAY_DEBIAN_MIRROR", "http://127.0.0.1:1/debian");
+    host.add_file_system("tmpfs", folder, "size=1m", MsFlags::empty());
+    // Who asked it would say so.
+    host.set_mirror(NOWHERE);
     host
 }
 

@@ -15,6 +15,8 @@ use nix::sched::{CloneFlags, unshare};
 
 /// An unused id.
 pub(crate) const USER: u32 = 54_321;
+/// A mirror at which nothing listens.
+pub(crate) const NOWHERE: &str = "http://127.0.0.1:1/debian";
 /// The bound of each refusal, on a machine that is at other work.
 const SOON: Duration = Duration::from_secs(10);
 /// What a refusal takes at most.
@@ -132,6 +134,33 @@ impl Host {
 
     pub(crate) fn set(&mut self, name: &'static str, value: impl Into<String>) {
         self.environment.push((name, value.into()));
+    }
+
+    /// Makes this URL the host's mirror.
+    pub(crate) fn set_mirror(&mut self, url: impl Into<String>) {
+        self.set("SLIPWAY_DEBIAN_MIRROR", url);
+    }
+
+    /// Mounts a new file system of this type at a folder of the host's own.
+    pub(crate) fn add_file_system(
+        &mut self,
+        kind: &'static str,
+        name: &str,
+        options: &'static str,
+        flags: MsFlags,
+    ) {
+        let folder = self.path(name);
+        fs::create_dir(&folder).unwrap();
+        self.mounts.push(Mount::New(kind, folder, options, flags));
+    }
+
+    /// Makes an empty folder of the host's own stand in for one that the test's host has. Returns the new one.
+    pub(crate) fn replace_folder(&mut self, name: &str, replaced: impl Into<PathBuf>) -> PathBuf {
+        let folder = self.path(name);
+        fs::create_dir(&folder).unwrap();
+        self.mounts
+            .push(Mount::Bind(folder.clone(), replaced.into()));
+        folder
     }
 
     /// Makes it a host of the distribution of this `os-release`.
@@ -301,8 +330,7 @@ impl Answer {
 /// Whether this host can build at all: what is tested comes after the namespaces. If not, it says so.
 pub(crate) fn can_build() -> bool {
     let mut host = Host::new();
-    // Nothing listens there.
-    host.set("SLIPWAY_DEBIAN_MIRROR", "http://127.0.0.1:1/debian");
+    host.set_mirror(NOWHERE);
     let can = host.run(&["doctor"]).text().contains("good     namespaces");
     if !can {
         linux::host::skipped("builds need root, or a user with subordinate ids");

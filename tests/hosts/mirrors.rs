@@ -4,17 +4,8 @@ use std::fs;
 
 use linux::host::is_root;
 
-use crate::host::{Host, Mount};
+use crate::host::Host;
 use crate::server::Server;
-
-/// A host with this folder as its `/etc/apt`; the folder must be there on the test's host.
-fn with_apt(host: &mut Host) -> std::path::PathBuf {
-    let apt = host.path("apt");
-    fs::create_dir(&apt).unwrap();
-    host.mounts
-        .push(Mount::Bind(apt.clone(), "/etc/apt".into()));
-    apt
-}
 
 /// Debian's cloud images: the entries name lists of mirrors.
 #[test]
@@ -24,7 +15,7 @@ fn the_lists_of_debians_cloud_images_name_the_mirror() {
     }
     let server = Server::start();
     let mut host = Host::new();
-    let apt = with_apt(&mut host);
+    let apt = host.replace_folder("apt", "/etc/apt");
     fs::create_dir(apt.join("sources.list.d")).unwrap();
     fs::create_dir(apt.join("mirrors")).unwrap();
     let paragraph = |list: &str, suites: &str| {
@@ -58,7 +49,7 @@ fn a_host_without_a_mirror_is_told_what_one_is_and_the_variable() {
         return;
     }
     let mut host = Host::new();
-    with_apt(&mut host);
+    host.replace_folder("apt", "/etc/apt");
     let words = [
         "no Debian mirror is known: this host has no apt configuration",
         "A mirror is a server with Debian's packages",

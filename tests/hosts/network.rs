@@ -20,7 +20,7 @@ fn a_proxy_is_asked_in_place_of_the_mirror() {
     }
     let proxy = Server::start();
     let mut host = Host::new();
-    host.set("SLIPWAY_DEBIAN_MIRROR", MIRROR);
+    host.set_mirror(MIRROR);
     host.set("http_proxy", format!("http://{}", proxy.address));
     host.run(&["lock", "small.toml"]).refuses(&["404"]);
     let asked = proxy.asked();
@@ -48,7 +48,7 @@ fn a_proxy_that_does_not_answer_is_named_with_its_variable() {
     ];
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let mut host = Host::new();
-    host.set("SLIPWAY_DEBIAN_MIRROR", MIRROR);
+    host.set_mirror(MIRROR);
     host.set("http_proxy", format!("http://me:secret@{dead}"));
     for command in [&["lock", "small.toml"][..], &["doctor"]] {
         let said = host.run(command);
@@ -58,10 +58,7 @@ fn a_proxy_that_does_not_answer_is_named_with_its_variable() {
     // A mirror that is excepted is asked all the same.
     let mirror = Server::start();
     let mut host = Host::new();
-    host.set(
-        "SLIPWAY_DEBIAN_MIRROR",
-        format!("http://{}/debian", mirror.address),
-    );
+    host.set_mirror(mirror.url());
     host.set("http_proxy", format!("http://{dead}"));
     host.set("no_proxy", "127.0.0.1");
     host.run(&["lock", "small.toml"]).refuses(&["404"]);
@@ -77,7 +74,7 @@ fn a_proxy_that_wants_a_password_is_named_with_the_variable_that_takes_it() {
     for login in ["", "me:secret@"] {
         let proxy = Server::saying("407 Proxy Authentication Required");
         let mut host = Host::new();
-        host.set("SLIPWAY_DEBIAN_MIRROR", MIRROR);
+        host.set_mirror(MIRROR);
         host.set("http_proxy", format!("http://{login}{}", proxy.address));
         let words = format!(
             "the proxy http://{} of http_proxy asks for a password",
@@ -99,10 +96,7 @@ fn variables_that_cannot_be_right_are_refused_together() {
     }
     let mirror = Server::start();
     let mut host = Host::new();
-    host.set(
-        "SLIPWAY_DEBIAN_MIRROR",
-        format!("http://{}/debian", mirror.address),
-    );
+    host.set_mirror(mirror.url());
     host.set("https_proxy", "socks5://proxy.invalid:1080");
     host.set("SSL_CERT_FILE", "/nowhere/ca.pem");
     host.run(&["lock", "small.toml"]).refuses(&[
@@ -120,20 +114,16 @@ fn an_authority_that_is_not_trusted_is_told_from_one_that_is() {
     }
     let (mirror, authority) = Server::by_tls("ours");
     let mut host = Host::new();
-    host.set(
-        "SLIPWAY_DEBIAN_MIRROR",
-        format!("https://{}/debian", mirror.address),
-    );
+    host.set_mirror(mirror.url());
     // The host's own authorities, whatever they are, and another one.
     host.run(&["lock", "small.toml"])
         .refuses(&["UnknownIssuer", "certificate"]);
     let (_, another) = Server::by_tls("another");
-    fs::write(host.path("ca.pem"), another).unwrap();
-    host.set("SSL_CERT_FILE", host.path("ca.pem").display().to_string());
+    set_authority(&mut host, &another);
     host.run(&["lock", "small.toml"])
         .refuses(&["UnknownIssuer", "export SSL_CERT_FILE"]);
     assert!(mirror.asked().is_empty());
-    fs::write(host.path("ca.pem"), authority).unwrap();
+    set_authority(&mut host, &authority);
     host.run(&["lock", "small.toml"]).refuses(&["404"]);
     assert!(!mirror.asked().is_empty());
 }
@@ -173,10 +163,7 @@ fn authorities_are_added_by_the_command_of_the_distribution() {
         ),
     ] {
         let mut host = Host::new();
-        host.set(
-            "SLIPWAY_DEBIAN_MIRROR",
-            format!("https://{}/debian", mirror.address),
-        );
+        host.set_mirror(mirror.url());
         host.set_distribution(os_release);
         let mut bare = Host::new();
         bare.environment.clone_from(&host.environment);
@@ -191,7 +178,8 @@ fn authorities_are_added_by_the_command_of_the_distribution() {
         let trust = format!("have root run `{trust}`");
         let install =
             format!("this host has no certificate authorities: have root run `{install}`");
-        host.set("SSL_CERT_FILE", other_authority(&host));
+        // One that no server here has.
+        set_authority(&mut host, &Server::by_tls("another").1);
         host.run(&["lock", "small.toml"])
             .refuses(&["export SSL_CERT_FILE", &trust]);
         bare.run(&["lock", "small.toml"]).refuses(&[&install]);
@@ -199,11 +187,11 @@ fn authorities_are_added_by_the_command_of_the_distribution() {
     assert!(mirror.asked().is_empty());
 }
 
-/// The path of a file with an authority that no server here has.
-fn other_authority(host: &Host) -> String {
-    let path = host.path("other.pem");
-    fs::write(&path, Server::by_tls("another").1).unwrap();
-    path.display().to_string()
+/// Makes `SSL_CERT_FILE` name a file with this authority, PEM.
+fn set_authority(host: &mut Host, authority: &str) {
+    let path = host.path("ca.pem");
+    fs::write(&path, authority).unwrap();
+    host.set("SSL_CERT_FILE", path.display().to_string());
 }
 
 /// Signatures and hashes vouch for what comes, and yet who says https has all of it by TLS: in a session (`lock`) and outside one
@@ -214,15 +202,11 @@ fn a_mirror_by_tls_that_redirects_to_plain_http_is_not_followed() {
         return;
     }
     let plain = Server::start();
-    let url = format!("http://{}/debian/", plain.address);
+    let url = format!("{}/", plain.url());
     let (mirror, authority) = Server::by_tls_to("ours", &url);
     let mut host = Host::new();
-    host.set(
-        "SLIPWAY_DEBIAN_MIRROR",
-        format!("https://{}/debian", mirror.address),
-    );
-    fs::write(host.path("ca.pem"), authority).unwrap();
-    host.set("SSL_CERT_FILE", host.path("ca.pem").display().to_string());
+    host.set_mirror(mirror.url());
+    set_authority(&mut host, &authority);
     for command in [&["lock", "small.toml"][..], &["doctor"]] {
         let before = mirror.asked().len();
         host.run(command).refuses(&[

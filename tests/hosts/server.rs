@@ -14,6 +14,7 @@ const NOT_FOUND: &str = "404 Not Found";
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
+    scheme: &'static str,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
@@ -24,7 +25,7 @@ impl Server {
 
     /// A server without TLS that answers with this status.
     pub(crate) fn saying(status: &'static str) -> Self {
-        Self::with(move |stream, asked| answer(stream, asked, status))
+        Self::with("http", move |stream, asked| answer(stream, asked, status))
     }
 
     /// A server by TLS with a certificate for 127.0.0.1; gives also its authority of this name, PEM.
@@ -62,7 +63,7 @@ impl Server {
             .with_single_cert(chain, key)
             .unwrap();
         let config = Arc::new(config);
-        let server = Self::with(move |stream, asked| {
+        let server = Self::with("https", move |stream, asked| {
             let session = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
             answer(rustls::StreamOwned::new(session, stream), asked, &status);
         });
@@ -70,6 +71,7 @@ impl Server {
     }
 
     fn with(
+        scheme: &'static str,
         serve: impl Fn(std::net::TcpStream, &Mutex<Vec<String>>) + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -81,7 +83,16 @@ impl Server {
                 serve(stream, &record);
             }
         });
-        Self { address, asked }
+        Self {
+            address,
+            scheme,
+            asked,
+        }
+    }
+
+    /// Its URL as a mirror of Debian.
+    pub(crate) fn url(&self) -> String {
+        format!("{}://{}/debian", self.scheme, self.address)
     }
 
     /// The first lines of all requests.

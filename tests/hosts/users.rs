@@ -1,12 +1,11 @@
 //! Ordinary users: what root has to give them, in the words of their distribution.
 
 use std::fs;
-use std::path::Path;
 
 use linux::host::is_root;
 use nix::libc;
 
-use crate::host::{Host, Mount, USER};
+use crate::host::{Host, USER};
 
 /// The mode of a program that runs as its owner, root.
 const SETUID: u32 = 0o4755;
@@ -121,10 +120,7 @@ fn each_setting_that_forbids_user_namespaces_is_named_with_its_command() {
         let mut host = Host::of_user_with_ids(65_536, SETUID);
         // Both folders: this host may have a setting of its own.
         for folder in ["kernel", "user"] {
-            let settings = host.path(folder);
-            fs::create_dir(&settings).unwrap();
-            let over = Path::new("/proc/sys").join(folder);
-            host.mounts.push(Mount::Bind(settings, over));
+            host.replace_folder(folder, format!("/proc/sys/{folder}"));
         }
         fs::write(host.path(file), "0\n").unwrap();
         host.denied = vec![libc::SYS_unshare];
