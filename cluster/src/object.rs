@@ -185,6 +185,8 @@ pub fn read(text: &str, image: &Image, host: &Host, role: Role) -> Result<Object
         let services = &config.cluster.networking.service_subnet;
         dns::check(&translation.dns, services, &mut report);
         of_node(&config.init, &config.cluster, &mut report);
+        let is_served = role == Role::ControlPlane;
+        balancer::check(&balancer, &root, is_served, config, &mut report);
     }
     let own_name = root.get("node").and_then(|node| node.get("name"));
     // Empty text is no name.

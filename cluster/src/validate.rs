@@ -4,6 +4,7 @@ mod beyond;
 mod cluster;
 mod network;
 mod node;
+pub(crate) mod ports;
 
 pub(crate) use beyond::{of_node, wrong_label};
 

@@ -3,7 +3,9 @@
 use std::fmt;
 
 use crate::address;
+use crate::config::Config;
 use crate::report::Report;
+use crate::validate::ports;
 use crate::yaml::{Content, Node};
 
 /// The name by which a client of the balancer verifies the API server behind it: kubeadm's certificates have it on each control
@@ -93,6 +95,36 @@ pub(super) fn read(root: &Node, default: bool, report: &mut Report) -> Balancer 
         balancer.servers = servers(node, report);
     }
     balancer
+}
+
+/// Refuses a port that another program of the node listens on: the balancer could not, and the kubelet would reach no API server.
+pub(super) fn check(
+    balancer: &Balancer,
+    root: &Node,
+    is_control_plane: bool,
+    config: &Config,
+    report: &mut Report,
+) {
+    let table = root.get("balancer");
+    let field = |name: &str| table.and_then(|table| table.get(name));
+    if !balancer.enabled && field("enabled").is_some() {
+        return;
+    }
+    let has_proxy = !config.cluster.proxy.disabled && !config.skips("addon/kube-proxy");
+    let proxy = has_proxy.then_some(&config.kube_proxy.value);
+    let mut taken = ports::of_every_node(&config.kubelet.value, proxy);
+    // The object of a control plane that does not enable it is the one of workers too, which have it.
+    if is_control_plane && balancer.enabled {
+        taken.extend(ports::of_control_plane(&config.init, &config.cluster));
+    }
+    let own = i64::from(balancer.port);
+    if let Some((port, whose)) = taken.iter().find(|(port, _)| *port == own) {
+        let at = field("port").or(table).map_or(root.at, |node| node.at);
+        let message = format!(
+            "{port} is the port of {whose} on the same node; expected one that nothing else has"
+        );
+        report.refuse_at(LISTEN_PORT, at, message);
+    }
 }
 
 /// The balancer has no privilege, which a lower port would ask for.

@@ -334,3 +334,58 @@ fn a_worker_has_a_balancer_and_a_control_plane_none_unless_the_object_says_other
         ]
     );
 }
+
+/// The balancer of such a node ended at each start, and its kubelet reached no API server.
+#[test]
+fn a_balancer_has_a_port_that_nothing_else_of_its_node_has() {
+    let on = |port: u16, rest: &str| format!("[balancer]\nenabled = true\nport = {port}\n{rest}");
+    let moved = "[api-server]\nport = 8443\n[scheduler]\nargs = { secure-port = \"10359\" }\n\
+                 [kubelet.config]\nport = 10350\nhealthzPort = 0\n\
+                 [proxy]\nconfig = { metricsBindAddress = \"0.0.0.0:10349\" }\n";
+    for (port, rest, whose) in [
+        (6443, "", "the API server"),
+        (8443, moved, "the API server"),
+        (2379, "", "etcd's clients"),
+        (2380, "", "etcd's other members"),
+        (2381, "", "etcd's metrics"),
+        (10250, "", "the kubelet"),
+        (10350, moved, "the kubelet"),
+        (10248, "", "the kubelet's health check"),
+        (10257, "", "the controller manager"),
+        (10259, "", "the scheduler"),
+        (10359, moved, "the scheduler"),
+        (10256, "", "kube-proxy's health check"),
+        (10249, "", "kube-proxy's metrics"),
+        (10349, moved, "kube-proxy's metrics"),
+    ] {
+        let expected = format!(
+            "balancer.port: {port} is the port of {whose} on the same node; expected one that nothing else has \
+             (line 3, column 8)"
+        );
+        assert_eq!(refused(&on(port, rest)), [expected]);
+    }
+    for port in [6443, 10248, 10249, 10250, 10259] {
+        assert_eq!(taken(&on(port, moved)).balancer.port, port);
+    }
+    let without_proxy = on(10249, "[proxy]\nenabled = false\n");
+    assert_eq!(taken(&without_proxy).balancer.port, 10249);
+    // On a worker there is no control plane, and the same object is that of control planes without a balancer.
+    let port = |port: u16| format!("[balancer]\nport = {port}\n");
+    assert_eq!(worker(&joining(&port(6443))).balancer.port, 6443);
+    assert_eq!(taken(&port(6443)).balancer.port, 6443);
+    let of_worker = refused_of(Role::Worker, &joining(&port(10250)));
+    for mistakes in [of_worker, refused(&port(10250))] {
+        assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+        let expected = "balancer.port: 10250 is the port of the kubelet";
+        assert!(mistakes[0].starts_with(expected), "{mistakes:?}");
+    }
+    let off = "[balancer]\nenabled = false\nport = 10250\n";
+    assert_eq!(taken(off).balancer.port, 10250);
+    // The default may be taken too.
+    let default = refused("[api-server]\nport = 7443\n[balancer]\nenabled = true\n");
+    let expected = "balancer.port: 7443 is the port of the API server";
+    assert!(
+        default.len() == 1 && default[0].starts_with(expected),
+        "{default:?}"
+    );
+}
