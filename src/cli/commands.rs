@@ -22,8 +22,9 @@ use slipway::install::tools::{self, Tools};
 use slipway::lock::{self, Mode};
 use slipway::publish::page::Page;
 use slipway::recipe::{self as recipes, Choice, Platform, SET_TOOLS_BUILD};
+use slipway::vm::channel::Sink;
 use slipway::vm::machine::disk::Bus;
-use slipway::vm::{demo, disks, pxe, run, timeline};
+use slipway::vm::{demo, disks, pxe, run, terminal, timeline};
 use slipway::{artifact, compare, doctor, inspect, pipeline};
 
 pub(crate) use self::cache::cache;
@@ -53,7 +54,11 @@ pub(crate) fn run(args: &RunArgs, output: Output, interrupt: &Interrupt) -> Resu
     let session = &output.session(interrupt)?;
     let (image, tools, bus) = image(session, &given, choice, &args.out.output)?;
     options.bus = args.bus.unwrap_or(bus);
-    run::run(session, &image, &tools, &options)?;
+    let console: Sink = match output.json {
+        true => terminal::to_events(),
+        false => Box::new(terminal::to_stdout),
+    };
+    run::run(session, &image, &tools, &options, console)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::accel::{self, Choice};
+use super::channel::Sink;
 use super::disks::{self, Node};
 use super::machine::disk::Bus;
 use super::machine::nets::Net;
 use super::machine::{Accel, Clock, Forward, Machine, OnReset, Start};
 use super::process::Vm;
 use super::terminal::{self, Keys, Left};
-use super::{channel, preflight, timeline};
+use super::{preflight, timeline};
 use crate::artifact;
 use crate::format::uki;
 use crate::host::atomic_file;
@@ -225,12 +226,18 @@ fn with_config(options: &Options, folder: &Path) -> Result<Options> {
     Ok(options)
 }
 
-/// Boots an image with the console on standard input and output, until the user leaves or the node powers off.
+/// Boots an image with the console on standard input and at `console`, until the user leaves or the node powers off.
 /// Only the folder in [`Options::node`], if given, remains.
 ///
 /// # Errors
 /// If the machine does not start, or the user interrupted it.
-pub fn run(session: &Session, image: &Image, tools: &Tools, options: &Options) -> Result<()> {
+pub fn run(
+    session: &Session,
+    image: &Image,
+    tools: &Tools,
+    options: &Options,
+    console: Sink,
+) -> Result<()> {
     let progress = &session.progress;
     let _guard = session.interrupt.guard();
     check(options, Some(&image.disk))?;
@@ -256,8 +263,7 @@ pub fn run(session: &Session, image: &Image, tools: &Tools, options: &Options) -
     );
     let left = {
         let _keys = Keys::take()?;
-        let sink: channel::Sink = Box::new(terminal::to_stdout);
-        let mut vm = Vm::start(tools, &machine, scratch.path(), Some(sink))?;
+        let mut vm = Vm::start(tools, &machine, scratch.path(), Some(console))?;
         terminal::attend(&mut vm, &session.interrupt, |_| None)?
     };
     progress.say("");

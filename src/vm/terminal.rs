@@ -13,7 +13,7 @@ use nix::sys::termios::{
 };
 use nix::unistd::read;
 
-use super::channel::Channel;
+use super::channel::{Channel, Sink};
 use super::process::Vm;
 use crate::host::interrupt::Interrupt;
 
@@ -87,6 +87,43 @@ pub fn to_stdout(bytes: &[u8]) {
     let mut out = std::io::stdout().lock();
     // Standard output may be closed: the machine continues to run.
     out.write_all(bytes).and_then(|()| out.flush()).ok();
+}
+
+/// Writes the console's text to standard error, as events among those of the progress: with `--json` standard output has results alone.
+#[must_use]
+pub fn to_events() -> Sink {
+    Box::new(events(std::io::stderr()))
+}
+
+/// Writes each piece of the console as a JSON object on a line.
+fn events(mut to: impl Write + Send) -> impl FnMut(&[u8]) + Send {
+    let mut open = Vec::new();
+    move |bytes: &[u8]| {
+        open.extend_from_slice(bytes);
+        // An empty piece is the console's end.
+        let length = match bytes.is_empty() {
+            true => open.len(),
+            false => whole(&open),
+        };
+        let rest = open.split_off(length);
+        let text = String::from_utf8_lossy(&open).into_owned();
+        if !text.is_empty() {
+            let event = serde_json::json!({"event": "console", "text": text});
+            // Standard error may be closed: the machine continues to run.
+            writeln!(to, "{event}").ok();
+        }
+        open = rest;
+    }
+}
+
+/// How many bytes there are before a last character of which more bytes are to come.
+fn whole(bytes: &[u8]) -> usize {
+    let last = bytes.utf8_chunks().last();
+    let last = last.map_or(0, |chunk| match std::str::from_utf8(chunk.invalid()) {
+        Err(error) if error.error_len().is_none() => chunk.invalid().len(),
+        _ => 0,
+    });
+    bytes.len() - last
 }
 
 /// Passes keys to the guest until the user leaves, a signal arrives, or the machine ends. `each` is called between
@@ -216,6 +253,43 @@ mod tests {
         assert_eq!(found, paste);
         drop(output);
         assert_eq!(keys(input.as_fd()).unwrap(), Some(Vec::new()));
+    }
+
+    #[test]
+    fn the_console_as_events_is_an_object_on_each_line() {
+        let mut out = Vec::new();
+        {
+            let mut sink = events(&mut out);
+            let pieces: [&[u8]; 7] = [
+                b"\x1b[1mlogin: ",
+                b"one\r\ntwo \xe2",
+                b"\x82",
+                b"\xac \xff end",
+                b"\xc3\xa4",
+                b"\xc3",
+                b"",
+            ];
+            for piece in pieces {
+                sink(piece);
+            }
+        }
+        let out = String::from_utf8(out).unwrap();
+        let texts: Vec<String> = out
+            .lines()
+            .map(|line| {
+                let event: serde_json::Value = serde_json::from_str(line).unwrap();
+                assert_eq!(event["event"], "console", "{line}");
+                event["text"].as_str().unwrap().to_owned()
+            })
+            .collect();
+        let expected = [
+            "\u{1b}[1mlogin: ",
+            "one\r\ntwo ",
+            "\u{20ac} \u{fffd} end",
+            "\u{e4}",
+            "\u{fffd}",
+        ];
+        assert_eq!(texts, expected);
     }
 
     #[test]
