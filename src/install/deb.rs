@@ -15,6 +15,24 @@ const MAGIC: &[u8; 8] = b"!<arch>\n";
 const HEADER: usize = 60;
 /// Size limit of a control member, bytes.
 const CONTROL_LIMIT: u64 = 64 << 20;
+/// The fields that dpkg reads itself, and `Source`, which the lock has. The others it takes whatever their bytes are.
+const READ: [&str; 15] = [
+    "Package",
+    "Source",
+    "Version",
+    "Architecture",
+    "Multi-Arch",
+    "Essential",
+    "Provides",
+    "Pre-Depends",
+    "Depends",
+    "Recommends",
+    "Suggests",
+    "Enhances",
+    "Conflicts",
+    "Breaks",
+    "Replaces",
+];
 
 /// A file of the control archive: its name, permission bits, and content.
 #[derive(Clone, Debug)]
@@ -24,7 +42,10 @@ pub(crate) struct ControlFile {
     pub(crate) content: Vec<u8>,
 }
 
-/// The control archive's files.
+/// The control archive's files. The one with the fields, `control`, is a text.
+///
+/// # Errors
+/// If the file is not a package, or a field that is read has bytes that are not UTF-8.
 pub(crate) fn control(path: &Path) -> Result<Vec<ControlFile>> {
     let mut archive = tar::Archive::new(member(path, "control.tar")?.take(CONTROL_LIMIT));
     let mut files = Vec::new();
@@ -42,6 +63,9 @@ pub(crate) fn control(path: &Path) -> Result<Vec<ControlFile>> {
         let mode = entry.header().mode()?;
         let mut content = Vec::new();
         entry.read_to_end(&mut content)?;
+        if name == "control" {
+            content = control_text(content)?.into_bytes();
+        }
         files.push(ControlFile {
             name,
             mode,
@@ -49,6 +73,28 @@ pub(crate) fn control(path: &Path) -> Result<Vec<ControlFile>> {
         });
     }
     Ok(files)
+}
+
+/// The text of a control file. As dpkg does, it takes any bytes where nothing depends on them, as a maintainer's name in Latin-1; those that
+/// are not UTF-8 are replaced.
+fn control_text(content: Vec<u8>) -> Result<String> {
+    let content = match String::from_utf8(content) {
+        Ok(text) => return Ok(text),
+        Err(error) => error.into_bytes(),
+    };
+    let text = String::from_utf8_lossy(&content).into_owned();
+    let mut wrong = None;
+    let read = Reader::new(&text).paragraph(|name, value| {
+        let is_read = READ.iter().any(|known| known.eq_ignore_ascii_case(name));
+        if is_read && value.contains(char::REPLACEMENT_CHARACTER) && wrong.is_none() {
+            wrong = Some(format!("{name}: {value}"));
+        }
+    });
+    read.context("reading its control file")?;
+    if let Some(wrong) = wrong {
+        bail!("its control file has bytes that are not UTF-8 in a field that dpkg reads: {wrong}");
+    }
+    Ok(text)
 }
 
 /// The data archive as a tar stream.
@@ -148,14 +194,20 @@ pub(crate) mod tests {
     use super::*;
 
     /// Writes a `.deb` of these control files and this data archive; compressed as the suffix says.
-    pub(crate) fn write(path: &Path, control: &[(&str, u32, &str)], data: &[u8], suffix: &str) {
+    pub(crate) fn write<C: AsRef<[u8]>>(
+        path: &Path,
+        control: &[(&str, u32, C)],
+        data: &[u8],
+        suffix: &str,
+    ) {
         let mut archive = tar::Builder::new(Vec::new());
         for (name, mode, content) in control {
+            let content = content.as_ref();
             let mut header = tar::Header::new_gnu();
             header.set_size(content.len() as u64);
             header.set_mode(*mode);
             archive
-                .append_data(&mut header, format!("./{name}"), content.as_bytes())
+                .append_data(&mut header, format!("./{name}"), content)
                 .unwrap();
         }
         let control = pack(&archive.into_inner().unwrap(), suffix);
@@ -216,6 +268,37 @@ pub(crate) mod tests {
             let mut bytes = Vec::new();
             data(&path).unwrap().read_to_end(&mut bytes).unwrap();
             assert_eq!(bytes, b"data", "{suffix}");
+        }
+    }
+
+    /// As packages of vendors are, that were written before UTF-8.
+    #[test]
+    fn a_control_file_in_latin_1_is_read_but_for_what_dpkg_reads() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.deb");
+        let read = |content: &[u8]| {
+            write(&path, &[("control", 0o644, content)], b"", ".xz");
+            control(&path).map(|files| String::from_utf8(files[0].content.clone()).unwrap())
+        };
+        let text = read(b"Package: a\nMaintainer: J\xf6rg\nDepends: b\nDescription: c\n \xe4\n");
+        let expected =
+            "Package: a\nMaintainer: J\u{fffd}rg\nDepends: b\nDescription: c\n \u{fffd}\n";
+        assert_eq!(text.unwrap(), expected);
+        // A replacement character that is there is a character.
+        let there = "Package: a\nVersion: \u{fffd}\n";
+        assert_eq!(read(there.as_bytes()).unwrap(), there);
+        for (content, expected) in [
+            (
+                &b"Package: a\nMaintainer: J\xf6rg\nversion: 1\xb2\n"[..],
+                "in a field that dpkg reads: version: 1\u{fffd}",
+            ),
+            (
+                b"Package: a\nJ\xf6rg\n",
+                "reading its control file: line 2 is not a `Name: value` field: \"J\u{fffd}rg\"",
+            ),
+        ] {
+            let error = format!("{:#}", read(content).unwrap_err());
+            assert!(error.ends_with(expected), "{error}");
         }
     }
 

@@ -18,8 +18,15 @@ impl Unpacked {
     /// Reads the control files of packages.
     pub(super) fn read(debs: &[Deb]) -> Result<Vec<Self>> {
         let read = |deb: &Deb| {
-            let control = deb::control(&deb.path)
-                .with_context(|| format!("reading {}", deb.path.display()))?;
+            let about = || {
+                let package = &deb.package;
+                let (name, version) = (&package.name, &package.version);
+                format!(
+                    "reading the package {name} {version}, {}",
+                    deb.path.display()
+                )
+            };
+            let control = deb::control(&deb.path).with_context(about)?;
             Ok(Self {
                 control,
                 paths: Vec::new(),

@@ -417,15 +417,15 @@ fn keep(text: &str, object: &Path, cache: &Cache) -> Result<()> {
 
 fn unpack(packed: &[u8], path: &str) -> Result<String> {
     let extension = Path::new(path).extension().and_then(|e| e.to_str());
-    let mut text = String::new();
+    let mut content = Vec::new();
     let read = match extension {
         Some("xz") => liblzma::read::XzDecoder::new_multi_decoder(packed)
             .take(INDEX_LIMIT)
-            .read_to_string(&mut text),
+            .read_to_end(&mut content),
         Some("gz") => flate2::read::MultiGzDecoder::new(packed)
             .take(INDEX_LIMIT)
-            .read_to_string(&mut text),
-        None => packed.take(INDEX_LIMIT).read_to_string(&mut text),
+            .read_to_end(&mut content),
+        None => packed.take(INDEX_LIMIT).read_to_end(&mut content),
         Some(other) => bail!("{path} is packed as {other}, which is not known here"),
     };
     let bytes = read.with_context(|| format!("unpacking {path}"))?;
@@ -433,5 +433,20 @@ fn unpack(packed: &[u8], path: &str) -> Result<String> {
         u64::try_from(bytes).is_ok_and(|bytes| bytes < INDEX_LIMIT),
         "{path} unpacks to more than {INDEX_LIMIT} bytes"
     );
-    Ok(text)
+    // A vendor's index has its packages' fields as they are, as a maintainer's name in Latin-1; apt takes them too.
+    Ok(match String::from_utf8(content) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_with_a_name_in_latin_1_is_read() {
+        let text = unpack(b"Package: a\nMaintainer: J\xf6rg\n", "main/Packages").unwrap();
+        assert_eq!(text, "Package: a\nMaintainer: J\u{fffd}rg\n");
+    }
 }
