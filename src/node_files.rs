@@ -17,7 +17,7 @@ use image::kubelet::{
 };
 use image::paths::{
     BLESS_BOOT_UNIT, CLUSTER, CONSOLE_COMMAND, CONSOLE_UNIT, ETCD, INIT, METADATA_COMMAND,
-    METADATA_UNIT, NODE_PROGRAM, SLIPWAY, VAR_LINKS,
+    METADATA_UNIT, NODE_PROGRAM, RESET_COMMAND, RESET_SCRIPT, SLIPWAY, VAR_LINKS,
 };
 
 use crate::layer::Entry;
@@ -104,6 +104,12 @@ pub fn entries(features: Features, contents: Contents<'_>) -> Vec<Entry> {
         Entry::symlink(
             "/usr/lib/systemd/system-generators/systemd-gpt-auto-generator",
             "/dev/null",
+        ),
+        Entry::directory("/usr/lib/systemd/system-shutdown", 0o755),
+        Entry::file(
+            RESET_SCRIPT,
+            0o755,
+            format!("#!{NODE_PROGRAM} {RESET_COMMAND}\n"),
         ),
         // Here for each recipe, and enabled by those that want it.
         Entry::file(format!("{UNITS}/{CONSOLE_UNIT}"), 0o644, console()),

@@ -174,6 +174,12 @@ pub const BLESS_BOOT_UNIT: &str = "slipway-bless-boot.service";
 /// Its subcommand of [`NODE_PROGRAM`].
 pub const BLESS_BOOT_COMMAND: &str = "bless-boot";
 
+/// What systemd executes with the kind of the shutdown, as the last thing before the kernel's (systemd-shutdown(8)): it ends with a
+/// reset if the kernel's reboot waits for a device without end.
+pub const RESET_SCRIPT: &str = "/usr/lib/systemd/system-shutdown/slipway-reset";
+/// Its subcommand of [`NODE_PROGRAM`].
+pub const RESET_COMMAND: &str = "reset-later";
+
 /// The folder in which OpenSSL looks for certificates, by the hashes of their subjects.
 pub const CERTIFICATES: &str = "/etc/ssl/certs";
 /// The trusted certificates in one file, where most programs look for them; in the initramfs those of the recipe alone.

@@ -1,12 +1,11 @@
 //! Restart: the machine's reboot, which no disk that hangs holds up for ever.
 
 use std::convert::Infallible;
-use std::fs;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use linux::kernel_call;
 use linux::world::World;
+use linux::{kernel_call, reset};
 use nix::sys::reboot::{RebootMode, reboot};
 
 use crate::deadline::within;
@@ -34,8 +33,7 @@ pub(crate) fn restart(world: &World) -> anyhow::Error {
     });
     let Err(error) = orderly;
     tracing::error!("{error:#}; the machine is reset at once");
-    // Without a look at any device (https://docs.kernel.org/admin-guide/sysrq.html).
-    match fs::write(world.proc.join("sysrq-trigger"), "b").context("resetting the machine") {
+    match reset::now(world).context("resetting the machine") {
         Ok(()) => error,
         Err(reset) => error.context(format!("{reset:#}")),
     }

@@ -27,6 +27,7 @@ pub mod log;
 pub mod mount;
 pub mod probe;
 pub mod refusal;
+pub mod reset;
 pub mod timeline;
 
 // Floor: waiting

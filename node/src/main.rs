@@ -129,6 +129,7 @@ mod kubeadm_command;
 mod kubelet_lint;
 mod prepare;
 mod render;
+mod reset_later;
 mod status;
 
 use std::io::Write as _;
@@ -142,7 +143,7 @@ use image::kubelet::{
     CLUSTER_COMMAND, ELECTION_COMMAND, GATE_COMMAND, KUBELET_COMMAND, PERMANENT, PREPARE_COMMAND,
     REQUESTS_COMMAND, ROUTES_COMMAND, TIMELINE_COMMAND,
 };
-use image::paths::{BLESS_BOOT_COMMAND, CONSOLE_COMMAND, METADATA_COMMAND};
+use image::paths::{BLESS_BOOT_COMMAND, CONSOLE_COMMAND, METADATA_COMMAND, RESET_COMMAND};
 use linux::log;
 use linux::world::World;
 
@@ -277,6 +278,8 @@ fn main() -> ExitCode {
         [KUBELET_COMMAND, ref options @ ..] => {
             kubelet_lint::command(NAME, options).unwrap_or_else(|| wrong(&arguments))
         }
+        // A script's first line names this program and the command; the kernel adds the script's path (execve(2)).
+        [RESET_COMMAND, _, kind] => reset_later::command(NAME, kind),
         [render::COMMAND, "--batch", file] => render::batch(NAME, Path::new(file)),
         _ => wrong(&arguments),
     }
@@ -320,6 +323,7 @@ fn usage() -> String {
         (kubeadm_command::COMMAND, kubeadm_command::DESCRIPTION),
         (KUBELET_COMMAND, kubelet_lint::DESCRIPTION),
         (render::COMMAND, render::DESCRIPTION),
+        (RESET_COMMAND, reset_later::DESCRIPTION),
     ] {
         out += &format!("  {name:16} {description}\n");
     }

@@ -26,6 +26,9 @@ pub const WAITING_LINES: Duration = Duration::from_secs(60);
 pub const BUTTON: Duration = Duration::from_secs(10);
 /// A failed node's ten seconds, the minute each that its disks and the kernel's reboot have at most, and the next start.
 pub const HUNG_REBOOT: Duration = Duration::from_secs(240);
+/// The end of a running node's services and processes, of which systemd waits for some for 90 s at a time, the three minutes that the
+/// kernel's reboot has at most, and the next start.
+pub const HUNG_SHUTDOWN: Duration = Duration::from_secs(900);
 /// Longer than the ten seconds before a failed node reboots.
 pub const STAYS_UP: Duration = Duration::from_secs(20);
 /// From READY to the renamed boot entry.

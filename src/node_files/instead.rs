@@ -84,6 +84,7 @@ mod tests {
             "/usr/bin/slipway-node",
             "/usr/lib/slipway/slipway-node",
             "/usr/lib/systemd/system-generators/systemd-gpt-auto-generator",
+            "/usr/lib/systemd/system-shutdown/slipway-reset",
         ];
         without.sort();
         assert_eq!(without, expected);

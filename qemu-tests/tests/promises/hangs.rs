@@ -1,6 +1,7 @@
 //! Disks that hang: each request but the first waits for hours.
 
 use std::fs::File;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use image::paths::NODE_SETTINGS;
@@ -24,8 +25,8 @@ const UNKNOWN: &str = "kontroll-plane";
 
 /// A disk that nothing names hangs from power-on. A first boot waits for it, and ends in a report that names it, with
 /// nothing written; another one, in which it answers after a while, is handed off. From then on a boot leaves it out, and has
-/// its own disks; one that fails reboots. Not on NVMe: that driver is built into this kernel, which waits for the disk before it
-/// starts the init.
+/// its own disks; one that fails reboots, and so does a running node when it is asked to. Not on NVMe: that driver is built into
+/// this kernel, which waits for the disk before it starts the init.
 pub(crate) fn a_disk_that_hangs_is_waited_for_once_and_left_out_later(lab: &mut Lab) -> Result<()> {
     let node = lab.node()?;
     waits_in_vain(lab, &node).context("a first boot with a disk that never answers")?;
@@ -54,6 +55,10 @@ pub(crate) fn a_disk_that_hangs_is_waited_for_once_and_left_out_later(lab: &mut 
                 "mkdir -p /etc/slipway && echo 'role = \"{UNKNOWN}\"' > {NODE_SETTINGS} && sync {NODE_SETTINGS} /etc/slipway"
             ))?;
         }
+        // In a moment: the services end, and with them who answers.
+        running.run("systemd-run --quiet --on-active=2s systemctl reboot")?;
+        starts_anew(&running, timeouts::HUNG_SHUTDOWN)
+            .with_context(|| format!("`systemctl reboot`, {bus:?}"))?;
         running.vm.pull_plug();
     }
     for bus in [Bus::Scsi, Bus::Virtio] {
@@ -67,11 +72,19 @@ fn reboots(lab: &mut Lab, node: &Node, bus: Bus) -> Result<()> {
     let running = starts(lab, node, bus)?;
     let report = running.wait_report(timeouts::INIT)?;
     ensure!(report.contains(UNKNOWN), "another report: {report}");
+    starts_anew(&running, timeouts::HUNG_REBOOT)?;
+    running.vm.pull_plug();
+    Ok(())
+}
+
+/// The machine starts a second time, and it was not the watchdog that ended it.
+fn starts_anew(running: &Running, limit: Duration) -> Result<()> {
     // The kernel itself is not started: before that it asks the firmware for the first sector of each disk.
     let starts = |text: &str| text.matches(FIRMWARE).count();
-    let again = running.vm.console().wait(timeouts::HUNG_REBOOT, |text| {
-        (starts(text) > 1).then_some(())
-    });
+    let again = running
+        .vm
+        .console()
+        .wait(limit, |text| (starts(text) > 1).then_some(()));
     let text = running.vm.console().text();
     ensure!(
         again == Waited::Found(()),
@@ -83,7 +96,6 @@ fn reboots(lab: &mut Lab, node: &Node, bus: Bus) -> Result<()> {
         !events.iter().any(|event| event.name == "WATCHDOG"),
         "it was the watchdog that ended it"
     );
-    running.vm.pull_plug();
     Ok(())
 }
 
