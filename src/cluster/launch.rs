@@ -12,6 +12,7 @@ use super::machines::{self, Member};
 use super::node::Part;
 use super::object::ClusterFile;
 use super::secrets::Secrets;
+use super::token::OwnToken;
 use crate::host::atomic_file;
 use crate::install::tools::Tools;
 use crate::vm::accel;
@@ -130,6 +131,21 @@ impl<'a> Launcher<'a> {
         Ok(stages(self.folder, members))
     }
 
+    /// The token by which workers join a cluster that was started before; none if it is not made yet, or there are no workers.
+    ///
+    /// # Errors
+    /// If this kubeconfig cannot be read.
+    pub(crate) fn token(&self, kubeconfig: &Path) -> Result<Option<OwnToken<'a>>> {
+        let cluster = self.cluster;
+        let members = machines::members(self.file, cluster.control_planes, cluster.workers)?;
+        if cluster.workers == 0 || !was_started(self.folder, &members) {
+            return Ok(None);
+        }
+        let text = fs::read_to_string(kubeconfig)
+            .with_context(|| format!("reading {}", kubeconfig.display()))?;
+        OwnToken::new(self.file, cluster.secrets, &text).map(Some)
+    }
+
     /// Starts a machine.
     ///
     /// # Errors
@@ -185,6 +201,12 @@ fn stages(folder: &Path, members: Vec<Member>) -> (Vec<Member>, Vec<Member>) {
     (at_once, later)
 }
 
+/// Whether the first control plane was started before: it makes the token that its config has, once.
+fn was_started(folder: &Path, members: &[Member]) -> bool {
+    let mut first = members.iter().filter(|member| member.part == Part::First);
+    first.any(|member| config(&folder.join(&member.name)).exists())
+}
+
 /// The config of a machine's first boot.
 fn config(folder: &Path) -> PathBuf {
     folder.join("config.ign")
@@ -216,5 +238,10 @@ mod tests {
         fs::create_dir(folder.path().join("cp2")).unwrap();
         fs::write(config(&folder.path().join("cp2")), "{}").unwrap();
         assert_eq!(stages(), ["cp1 cp2 w1", "cp3"]);
+        let members = machines::members(&file, 3, 1).unwrap();
+        assert!(!was_started(folder.path(), &members));
+        fs::create_dir(folder.path().join("cp1")).unwrap();
+        fs::write(config(&folder.path().join("cp1")), "{}").unwrap();
+        assert!(was_started(folder.path(), &members));
     }
 }

@@ -15,6 +15,7 @@ use super::launch::{Cluster, Launcher, QUESTION, Running};
 use super::machines::{self, Member};
 use super::object::ClusterFile;
 use super::state::{Folder, Held, State};
+use super::token::OwnToken;
 use crate::host::atomic_file;
 use crate::host::interrupt::Interrupt;
 use crate::host::session::Session;
@@ -153,6 +154,7 @@ fn bring_up(
     state: &mut State,
 ) -> Result<()> {
     let (at_once, later) = launcher.stages()?;
+    let mut token = launcher.token(&folder.kubeconfig())?;
     let step = session.progress.step("machines");
     if let Some(why) = &launcher.emulation {
         step.reason(&format!("software emulation: {why}"));
@@ -161,12 +163,12 @@ fn bring_up(
         running.push(launch(session, launcher, member, folder)?);
     }
     step.made(None);
-    wait_ready(session, running, folder, state)?;
+    wait_ready(session, running, token.as_mut(), folder, state)?;
     for member in later {
         let step = session.progress.step(&format!("machine {}", member.name));
         running.push(launch(session, launcher, member, folder)?);
         step.made(None);
-        wait_ready(session, running, folder, state)?;
+        wait_ready(session, running, token.as_mut(), folder, state)?;
     }
     Ok(())
 }
@@ -193,6 +195,7 @@ fn launch(
 fn wait_ready(
     session: &Session,
     running: &mut [Running],
+    mut token: Option<&mut OwnToken<'_>>,
     folder: &Folder,
     state: &mut State,
 ) -> Result<()> {
@@ -205,6 +208,9 @@ fn wait_ready(
         if waits.is_empty() {
             step.made(None);
             return Ok(());
+        }
+        if let Some(token) = token.as_mut() {
+            token.keep_valid(SystemTime::now(), &session.progress);
         }
         if state.waits_for != waits {
             state.waits_for.clone_from(&waits);

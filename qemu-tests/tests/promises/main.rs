@@ -105,6 +105,7 @@ const LONG: &[Promise] = promises![
     workstation::the_commands_run_a_cluster_with_a_worker,
     workstation::a_second_control_plane_joins_the_cluster,
     workstation::a_cluster_of_ip_version_6_alone_runs,
+    workstation::a_worker_joins_once_the_token_has_ended,
     cluster::data_of_a_later_etcd_is_refused_and_kept,
     cluster::a_clock_that_is_set_by_two_years_leaves_the_cluster_ready,
     etcd_writes::no_acknowledged_key_is_lost_when_the_power_is_cut,

@@ -64,6 +64,7 @@ const API: (&str, Ipv4Addr) = (
 struct Cluster {
     slipway: PathBuf,
     kubectl: PathBuf,
+    image: PathBuf,
     folder: PathBuf,
 }
 
@@ -92,6 +93,32 @@ pub(crate) fn a_second_control_plane_joins_the_cluster(lab: &mut Lab) -> Result<
     with_cluster(lab, &own, |cluster| {
         cluster.use_second()?;
         cluster.has_flannel()
+    })
+}
+
+/// A worker is added to a cluster that was started before, and joins: the bootstrap token, which lasts a day, has ended since then.
+pub(crate) fn a_worker_joins_once_the_token_has_ended(lab: &mut Lab) -> Result<()> {
+    let own = Own {
+        recipe: "recipes/cluster",
+        words: "",
+        replaced: &[],
+        arguments: &["--workers=0"],
+    };
+    with_cluster(lab, &own, |cluster| {
+        cluster.slipway(["kubeconfig", "blue.toml", "--output", "admin"])?;
+        // As its controller does it at the end of each.
+        let tokens =
+            "-n kube-system delete secrets --field-selector=type=bootstrap.kubernetes.io/token";
+        let tokens: Vec<_> = tokens.split(' ').collect();
+        let removed = cluster.kubectl(&tokens)?;
+        ensure!(removed.contains("bootstrap-token-"), "removed: {removed:?}");
+        cluster.slipway(["down", "blue.toml", "--keep"])?;
+        cluster.up(&["--workers=1"])?;
+        cluster.slipway(["kubeconfig", "blue.toml", "--output", "admin"])?;
+        let names = "jsonpath={.items[*].metadata.name}";
+        let nodes = cluster.kubectl(&["get", "nodes", "-o", names])?;
+        ensure!(nodes == "cp1 w1", "the nodes are {nodes:?}");
+        cluster.is_validated()
     })
 }
 
@@ -146,6 +173,7 @@ fn with_cluster(
     let cluster = Cluster {
         slipway: leave::program()?,
         kubectl: kubectl(lab, own.recipe, &folder)?,
+        image,
         folder,
     };
     cluster.slipway(["new", "blue.toml"])?;
@@ -160,11 +188,8 @@ fn with_cluster(
         &object,
         format!("endpoint = \"api.example.test:6443\"\n{}{text}", own.words),
     )?;
-    let up = ["up", "blue.toml", "--image"].map(OsStr::new);
-    let arguments = own.arguments.iter().map(OsStr::new);
-    let up = up.into_iter().chain([image.as_os_str()]).chain(arguments);
-    let up = cluster.slipway(up);
-    let used = up.and_then(|_| using(&cluster));
+    let up = cluster.up(own.arguments);
+    let used = up.and_then(|()| using(&cluster));
     let machines = cluster.folder.join("blue.machines");
     let mut log = fs::read_to_string(machines.join("log")).unwrap_or_default();
     for name in ["cp1", "cp2", "w1"] {
@@ -210,6 +235,13 @@ impl Cluster {
         let mut command = Command::new(&self.slipway);
         command.arg("cluster").args(arguments).arg("--quiet");
         self.output(&mut command)
+    }
+
+    fn up(&self, arguments: &[&str]) -> Result<()> {
+        let up = ["up", "blue.toml", "--image"].map(OsStr::new);
+        let up = up.into_iter().chain([self.image.as_os_str()]);
+        self.slipway(up.chain(arguments.iter().map(OsStr::new)))
+            .map(drop)
     }
 
     fn kubectl(&self, arguments: &[&str]) -> Result<String> {
