@@ -195,6 +195,85 @@ pub fn is_wildcard_name(text: &str) -> bool {
     text.len() <= 253 && text.strip_prefix("*.").is_some_and(is_name)
 }
 
+/// The scheme of a URL, and its host with what belongs to it, as its port; each is empty if it has none.
+///
+/// # Errors
+/// Why Go's `url.Parse` does not take it, to follow the URL in a sentence.
+pub(crate) fn url_parts(url: &str) -> Result<(&str, &str), &'static str> {
+    let (url, fragment) = url.split_once('#').unwrap_or((url, ""));
+    if url.bytes().any(|byte| byte.is_ascii_control()) {
+        return Err("has a control character");
+    }
+    let (scheme, rest) = without_scheme(url);
+    if scheme.is_empty() && rest.starts_with(':') {
+        return Err("has no scheme before its colon");
+    }
+    let rest = rest.split_once('?').map_or(rest, |(before, _)| before);
+    let (host, path) = match rest.strip_prefix("//") {
+        // Without a scheme a path may begin with three slashes.
+        Some(rest) if !scheme.is_empty() || !rest.starts_with('/') => {
+            rest.split_at(rest.find('/').unwrap_or(rest.len()))
+        }
+        _ if scheme.is_empty() || rest.starts_with('/') => ("", rest),
+        // Behind a scheme and without a slash it is no path, and not looked at.
+        _ => ("", ""),
+    };
+    let first = path.split('/').next().unwrap_or_default();
+    if scheme.is_empty() && host.is_empty() && first.contains(':') {
+        return Err("has a colon in its first part, and no scheme before it");
+    }
+    if !has_escapes(path) || !has_escapes(fragment) {
+        return Err("has a % without two hexadecimal digits behind it");
+    }
+    if !is_url_host(host) {
+        return Err("has a host that is none, or a port that is no number");
+    }
+    Ok((scheme, host))
+}
+
+/// The scheme and what follows its colon; without a scheme all of it.
+fn without_scheme(url: &str) -> (&str, &str) {
+    let inside = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.');
+    match url.split_once(':') {
+        Some((scheme, rest))
+            if scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+                && scheme.chars().all(inside) =>
+        {
+            (scheme, rest)
+        }
+        _ => ("", url),
+    }
+}
+
+/// Whether two hexadecimal digits follow each `%`.
+fn has_escapes(text: &str) -> bool {
+    text.split('%').skip(1).all(|rest| {
+        let two = rest.as_bytes().get(..2);
+        two.is_some_and(|two| two.iter().all(u8::is_ascii_hexdigit))
+    })
+}
+
+/// Whether Go's `url.Parse` takes this between `//` and the path: a host and perhaps a port, each of which may be empty.
+fn is_url_host(text: &str) -> bool {
+    let host = text.rsplit_once('@').map_or(text, |(_, host)| host);
+    let port = if host.contains('[') {
+        host.rsplit_once(']').map(|(_, port)| port)
+    } else {
+        Some(host.rfind(':').map_or("", |at| &host[at..]))
+    };
+    let is_digits = |digits: &str| digits.bytes().all(|digit| digit.is_ascii_digit());
+    let is_port =
+        port.is_some_and(|port| port.is_empty() || port.strip_prefix(':').is_some_and(is_digits));
+    let sign = |c: char| {
+        !c.is_ascii() || c.is_ascii_alphanumeric() || "-_.~!$&'()*+,;=:[]<>\"%".contains(c)
+    };
+    // Of ASCII only the percent sign itself may be written so.
+    let is_high = |c: char| matches!(c, '8' | '9' | 'a'..='f' | 'A'..='F');
+    let mut escapes = host.split('%').skip(1);
+    let are_high = escapes.all(|rest| rest.starts_with("25") || rest.starts_with(is_high));
+    is_port && host.chars().all(sign) && has_escapes(host) && are_high
+}
+
 /// The host and the port of an endpoint, `HOST` or `HOST:PORT`; the port is empty if there is none. An address of version
 /// 6 is in brackets if a port follows it.
 ///
@@ -260,6 +339,44 @@ mod tests {
             let read = parse(text).map(|address| address.to_string());
             assert_eq!(read.as_deref(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn urls_are_those_of_go() {
+        for (url, scheme) in [
+            ("https://a:2379", "https"),
+            ("unix:///a b?%zz#c", "unix"),
+            ("unix://:@/x", "unix"),
+            ("unix://[::1]:5/x", "unix"),
+            ("https://a:", "https"),
+            ("x:%zz", "x"),
+            ("a:2379", "a"),
+            ("x/y:z", ""),
+            ("/x:y", ""),
+            ("//a:1", ""),
+            ("", ""),
+        ] {
+            assert_eq!(
+                url_parts(url).map(|(scheme, _)| scheme),
+                Ok(scheme),
+                "{url}"
+            );
+        }
+        for url in [
+            ":x",
+            "1a:2",
+            " https://a:1",
+            "https://a:x",
+            "https://a b",
+            "https://[::1",
+            "https://a%41",
+            "unix:///%zz",
+            "unix:///x#%zz",
+            "unix:///a\tb",
+        ] {
+            assert!(url_parts(url).is_err(), "{url}");
+        }
+        assert_eq!(url_parts("//u@a:1/x"), Ok(("", "u@a:1")));
     }
 
     #[test]

@@ -2,11 +2,17 @@
 
 mod v1beta3;
 
-use crate::report::Report;
-use crate::yaml::{self, Node};
+use serde::de::IgnoredAny;
+
+use crate::report::{Position, Report};
+use crate::yaml::{self, Content, Node};
 
 /// The group of kubeadm's kinds.
 const KUBEADM: &str = "kubeadm.k8s.io";
+/// The group of the kubelet's kinds.
+const KUBELET: &str = "kubelet.config.k8s.io";
+/// The group of kube-proxy's.
+const KUBE_PROXY: &str = "kubeproxy.config.k8s.io";
 /// Versions of kubeadm's API that are no longer read.
 const OLD: [&str; 6] = [
     "v1alpha1", "v1alpha2", "v1alpha3", "v1beta1", "v1beta2", "v1",
@@ -45,6 +51,9 @@ pub(crate) fn documents(text: &str, report: &mut Report) -> Documents {
 pub(crate) fn all(text: &str, report: &mut Report) -> Documents {
     let mut documents = Documents::default();
     let mut kinds: Vec<String> = Vec::new();
+    if !are_divided(text, report) {
+        return documents;
+    }
     for (before, text) in yaml::split(text) {
         let Some(node) = yaml::document(&text, before, report) else {
             continue;
@@ -60,6 +69,9 @@ pub(crate) fn all(text: &str, report: &mut Report) -> Documents {
             );
             continue;
         }
+        if is_read(&version, &kind) {
+            check_json(&text, before, report);
+        }
         documents.take(&version, &kind, node, report);
         kinds.push(kind);
     }
@@ -67,11 +79,66 @@ pub(crate) fn all(text: &str, report: &mut Report) -> Documents {
     documents
 }
 
-/// `apiVersion` and `kind`.
+/// Whether nothing stands on a line behind the `---` between documents, but perhaps a comment. kubeadm reads no document of such a text.
+fn are_divided(text: &str, report: &mut Report) -> bool {
+    for (number, line) in text.lines().enumerate() {
+        let rest = line.strip_prefix("---").map_or("", str::trim);
+        if !rest.is_empty() && !rest.starts_with('#') {
+            let at = Position {
+                line: number + 1,
+                column: 4,
+            };
+            report.refuse_at("", at, "expected nothing after ---, or a comment");
+            return false;
+        }
+    }
+    true
+}
+
+/// Whether kubeadm looks into a document of this kind for `init`. It passes over others.
+fn is_read(version: &str, kind: &str) -> bool {
+    match version.split('/').next() {
+        Some(KUBEADM) => is_ours(kind),
+        Some(KUBELET | KUBE_PROXY) => true,
+        _ => false,
+    }
+}
+
+fn is_ours(kind: &str) -> bool {
+    matches!(kind, "InitConfiguration" | "ClusterConfiguration")
+}
+
+/// What begins with a brace is JSON to kubeadm, and no mapping of YAML.
+fn check_json(text: &str, before: usize, report: &mut Report) {
+    if !text.trim_start().starts_with('{') {
+        return;
+    }
+    if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
+        let at = Position {
+            line: before + error.line(),
+            column: error.column(),
+        };
+        let message = "a document that begins with { is JSON, and this is not";
+        report.refuse_at("", at, message);
+    }
+}
+
+/// `apiVersion` and `kind`. Numbers and truth values are text here, as in Kubernetes.
 fn identity(node: &Node, report: &mut Report) -> Option<(String, String)> {
-    let text = |key| node.get(key).and_then(Node::text).map(str::to_owned);
+    let text = |key| match &node.get(key)?.content {
+        Content::Text(text) => Some(text.clone()),
+        Content::Bool(bool) => Some(bool.to_string()),
+        Content::Int(int) => Some(int.to_string()),
+        _ => None,
+    };
+    let is_version = |version: &str| {
+        let parts = version.split_once('/');
+        parts.is_some_and(|(group, version)| {
+            !group.is_empty() && !version.is_empty() && !version.contains('/')
+        })
+    };
     match (text("apiVersion"), text("kind")) {
-        (Some(version), Some(kind)) if version.contains('/') && !kind.is_empty() => {
+        (Some(version), Some(kind)) if is_version(&version) && !kind.is_empty() => {
             Some((version, kind))
         }
         _ => {
@@ -118,11 +185,10 @@ impl Documents {
 fn other(version: &str, kind: &str, node: &Node, report: &mut Report) {
     let at = node.get("apiVersion").map_or(node.at, |node| node.at);
     let (group, number) = version.split_once('/').unwrap_or((version, ""));
-    let ours = matches!(kind, "InitConfiguration" | "ClusterConfiguration");
     let expected = match group {
-        KUBEADM if ours || OLD.contains(&number) => "kubeadm.k8s.io/v1beta4",
-        "kubelet.config.k8s.io" => "kubelet.config.k8s.io/v1beta1 and KubeletConfiguration",
-        "kubeproxy.config.k8s.io" => "kubeproxy.config.k8s.io/v1alpha1 and KubeProxyConfiguration",
+        KUBEADM if is_ours(kind) || OLD.contains(&number) => "kubeadm.k8s.io/v1beta4",
+        KUBELET => "kubelet.config.k8s.io/v1beta1 and KubeletConfiguration",
+        KUBE_PROXY => "kubeproxy.config.k8s.io/v1alpha1 and KubeProxyConfiguration",
         _ => {
             report.warn_at("kind", node.at, format!("{kind} of {version} is ignored"));
             return;

@@ -19,7 +19,10 @@ pub(crate) enum Kind {
     Bool,
     /// A whole number of a range.
     Int(i64, i64),
+    /// A number of 64 bits.
     Float,
+    /// A number of 32 bits, which keeps no more digits than these need.
+    Single,
     /// A duration in Go's form.
     Duration,
     /// A duration in Go's form, or nanoseconds.
@@ -190,7 +193,7 @@ impl Decoder<'_> {
         match kind {
             Kind::Text | Kind::OneOf(_) | Kind::Token => "".into(),
             Kind::Bool => false.into(),
-            Kind::Int(..) | Kind::Float | Kind::Nanoseconds => 0.into(),
+            Kind::Int(..) | Kind::Float | Kind::Single | Kind::Nanoseconds => 0.into(),
             Kind::Duration => "0s".into(),
             Kind::Quantity => "0".into(),
             Kind::Any | Kind::List(_) | Kind::Map(_) => Value::Null,
@@ -274,10 +277,15 @@ fn scalar(kind: &Kind, content: &Content) -> Result<Value, String> {
             int(i64::MIN, i64::MAX, content).or(Ok(content.value()))
         }
         (Kind::Float, Content::Int(_)) => Ok(content.value()),
+        (Kind::Single, Content::Float(float)) => single(&float.to_string()),
+        (Kind::Single, Content::Int(int)) => single(&int.to_string()),
         (Kind::Duration | Kind::Nanoseconds, Content::Text(text)) => duration(text),
-        (Kind::Nanoseconds, Content::Int(_)) => int(i64::MIN, i64::MAX, content),
+        (Kind::Nanoseconds, Content::Int(_) | Content::Float(_)) => {
+            int(i64::MIN, i64::MAX, content)
+        }
         (Kind::Quantity, Content::Text(text)) => amount(kind, text, content),
         (Kind::Quantity, Content::Int(int)) => amount(kind, &int.to_string(), content),
+        (Kind::Quantity, Content::Float(float)) => amount(kind, &float.to_string(), content),
         (Kind::Token, Content::Text(text)) if Token::parse(text).is_some() => {
             Ok(text.as_str().into())
         }
@@ -319,6 +327,20 @@ fn int(least: i64, most: i64, content: &Content) -> Result<Value, String> {
     }
 }
 
+/// A number with the digits that 32 bits need, as Go writes it.
+fn single(text: &str) -> Result<Value, String> {
+    let number: Option<f32> = text.parse().ok();
+    let Some(number) = number.filter(|number| number.is_finite()) else {
+        return Err("expected a number of at most 3.4e38".to_owned());
+    };
+    let text = number.to_string();
+    let whole = text.parse::<i64>().map(Value::from).ok();
+    let large = || text.parse::<u64>().map(Value::from).ok();
+    let other = || text.parse::<f64>().map(Value::from).ok();
+    let value = whole.or_else(large).or_else(other);
+    value.ok_or_else(|| "expected a number".to_owned())
+}
+
 /// An amount in the form in which Kubernetes writes it: a number with an SI or a binary suffix, or an exponent.
 fn amount(kind: &Kind, text: &str, content: &Content) -> Result<Value, String> {
     let amount = quantity::canonical(text).map(Value::from);
@@ -330,7 +352,7 @@ fn wrong_type(kind: &Kind, content: &Content) -> String {
         Kind::Text | Kind::OneOf(_) => "text",
         Kind::Bool => "true or false",
         Kind::Int(..) => "a whole number",
-        Kind::Float => "a number",
+        Kind::Float | Kind::Single => "a number",
         Kind::Duration | Kind::Nanoseconds => "a duration like 1h30m",
         Kind::Quantity => "an amount like 64Ki",
         Kind::Token => "a bootstrap token",
@@ -410,6 +432,23 @@ mod tests {
         );
         let (_, report) = read("{mode: other}");
         assert_eq!(report.mistakes.len(), 1);
+    }
+
+    #[test]
+    fn numbers_keep_the_digits_of_their_type() {
+        for (text, expected) in [
+            ("2147483647", json!(2_147_483_600)),
+            ("0.123456789", json!(0.123_456_79)),
+            ("5.5", json!(5.5)),
+            ("-100.0", json!(-100)),
+        ] {
+            assert_eq!(single(text), Ok(expected), "{text}");
+        }
+        assert!(single("1e39").is_err());
+        for (number, expected) in [(10.5, "10500m"), (1000.0, "1k")] {
+            let amount = scalar(&Kind::Quantity, &Content::Float(number));
+            assert_eq!(amount, Ok(expected.into()));
+        }
     }
 
     #[test]

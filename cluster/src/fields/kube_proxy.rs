@@ -44,7 +44,7 @@ const CLIENT_CONNECTION: &[Field] = &[
     Field::always("kubeconfig", Kind::Text),
     Field::always("acceptContentTypes", Kind::Text),
     Field::always("contentType", Kind::Text),
-    Field::always("qps", Kind::Float),
+    Field::always("qps", Kind::Single),
     Field::always("burst", INT32),
 ];
 

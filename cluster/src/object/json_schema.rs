@@ -173,7 +173,7 @@ fn of_kind(kind: &Kind, path: &str, document: &str) -> Value {
             }
             value
         }
-        Kind::Float => json!({"type": "number"}),
+        Kind::Float | Kind::Single => json!({"type": "number"}),
         Kind::Duration => json!({"type": "string", "pattern": DURATION}),
         Kind::Nanoseconds => json!({"type": ["string", "integer"], "pattern": DURATION}),
         Kind::Quantity => json!({"type": ["string", "integer"], "pattern": QUANTITY}),

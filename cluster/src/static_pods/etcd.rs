@@ -147,25 +147,28 @@ pub fn metrics_server(config: &Config) -> Option<String> {
     (target.scheme == "HTTP").then(|| format!("http://{}", address::join(host, port)))
 }
 
-/// Where the probes ask: at the first URL of metrics, with its host as it is written, also where it stands for all addresses.
+/// Where the probes ask: at the first URL of metrics, with its host as it is written, also where it stands for all addresses. What it
+/// lacks, and all of what Go's `url.Parse` does not take, is that of etcd without an argument.
 fn target(config: &Config, local: &LocalEtcd) -> (Target, i64) {
-    let loopback = config.init.local_api_endpoint.loopback();
     let urls = argument(&local.extra_args, "listen-metrics-urls").unwrap_or_default();
-    let url = urls.split(',').next().and_then(parsed);
-    let (scheme, host, port) = url.unwrap_or(("HTTP", loopback.to_owned(), METRICS.into()));
-    (Target { host, scheme }, port)
-}
-
-/// The scheme, the host and the port of a URL that has a host.
-fn parsed(url: &str) -> Option<(&'static str, String, i64)> {
-    let (scheme, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let url = urls.split(',').next().unwrap_or_default();
+    let (scheme, authority) = address::url_parts(url).unwrap_or_default();
+    let authority = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, port),
         _ => (authority, ""),
     };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let host = match host.trim_start_matches('[').trim_end_matches(']') {
+        "" => config.init.local_api_endpoint.loopback(),
+        host => host,
+    };
     let port = port.parse().ok().filter(|port| (1..=65535).contains(port));
-    let scheme = if scheme == "https" { "HTTPS" } else { "HTTP" };
-    (!host.is_empty()).then(|| (scheme, host.to_owned(), port.unwrap_or(METRICS.into())))
+    let is_secure = scheme.eq_ignore_ascii_case("https");
+    let target = Target {
+        host: host.to_owned(),
+        scheme: if is_secure { "HTTPS" } else { "HTTP" },
+    };
+    (target, port.unwrap_or(METRICS.into()))
 }

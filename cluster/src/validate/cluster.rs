@@ -1,6 +1,7 @@
 //! The rules of `ClusterConfiguration`, without its networks.
 
 use super::{absolute, arguments, names, repository};
+use crate::address;
 use crate::release::Release;
 use crate::report::Report;
 use crate::types::{Cluster, Etcd, ExternalEtcd, LocalEtcd};
@@ -107,11 +108,9 @@ fn external_etcd(external: &ExternalEtcd, release: &Release, report: &mut Report
         report.refuse("etcd.external.endpoints", message);
     }
     endpoints(urls, "etcd.external.endpoints", secret, report);
-    // Without their own they are those above. They may be without certificates.
-    if external.http_endpoints != external.endpoints {
-        let own = external.http_endpoints.as_deref();
-        endpoints(own, "etcd.external.httpEndpoints", false, report);
-    }
+    // Without their own they are those above, which are then named twice. They may be without certificates.
+    let own = external.http_endpoints.as_deref();
+    endpoints(own, "etcd.external.httpEndpoints", false, report);
     for (file, name) in [
         (ca_file, "caFile"),
         (cert_file, "certFile"),
@@ -126,24 +125,20 @@ fn external_etcd(external: &ExternalEtcd, release: &Release, report: &mut Report
 /// URLs; with certificates they are of HTTPS.
 fn endpoints(urls: Option<&[String]>, field: &str, secret: bool, report: &mut Report) {
     for (number, url) in urls.into_iter().flatten().enumerate() {
-        match url.split_once("://") {
-            Some((scheme, _)) if scheme.eq_ignore_ascii_case("https") => {}
-            Some(_) if secret => {
-                let message = format!("{url:?}: expected https, as there are certificates");
-                report.refuse_item(field, number, message);
-            }
-            Some((scheme, _)) if is_scheme(scheme) => {}
-            _ => {
-                let message = format!("{url:?} is not a URL; expected https://HOST:PORT");
-                report.refuse_item(field, number, message);
+        let mut refuse = |wrong: &str| {
+            let message = format!("{url:?} {wrong}; expected https://HOST:PORT");
+            report.refuse_item(field, number, message);
+        };
+        match address::url_parts(url) {
+            Err(wrong) => refuse(wrong),
+            Ok((scheme, _)) => {
+                if secret && !scheme.eq_ignore_ascii_case("https") {
+                    refuse("is not of https, and there are certificates");
+                }
+                if scheme.is_empty() {
+                    refuse("has no scheme");
+                }
             }
         }
     }
-}
-
-fn is_scheme(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphabetic())
-        && text
-            .bytes()
-            .all(|c| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'-' | b'.'))
 }

@@ -6,8 +6,8 @@ use crate::types::{Arg, Cluster, argument};
 
 /// The fewest addresses of a service subnet: those up to the name server's.
 const SERVICES: i64 = 10;
-/// The fewest addresses of a pod subnet.
-const PODS: i64 = 64;
+/// The fewest addresses of a pod subnet (`MinimumAddressesInPodSubnet` of kubeadm).
+const PODS: i64 = 14;
 /// The most bits of a service subnet's addresses: the API server keeps a map of them in etcd.
 const SERVICE_BITS: u32 = 20;
 /// The most bits between the prefix of a pod subnet and that of a node.
@@ -58,16 +58,24 @@ fn subnets(list: &str, least: i64, field: &str, report: &mut Report) -> Vec<Subn
             format!("{list:?}: expected one subnet, or one of IPv4 and one of IPv6"),
         );
     }
-    for subnet in all.iter().filter(|subnet| subnet.size() < least) {
+    for subnet in all.iter().filter(|subnet| counted(subnet) < least) {
         report.refuse(
             field,
             format!(
-                "{subnet} has {} addresses; expected at least {least}",
-                subnet.size()
+                "{subnet} counts as {} addresses; expected at least {least}",
+                counted(subnet)
             ),
         );
     }
     all
+}
+
+/// The addresses of a subnet as Kubernetes counts them (`RangeSize` of `k8s.io/utils/net`): none if all bits, or all but one, are free.
+fn counted(subnet: &Subnet) -> i64 {
+    match subnet.prefix {
+        0 | 1 => 0,
+        _ => subnet.size(),
+    }
 }
 
 /// A subnet of pods holds whole subnets of nodes, and not too many.

@@ -113,6 +113,9 @@ fn registration(node: &NodeRegistration, report: &mut Report) {
             node.cri_socket
         );
         report.refuse(&field("criSocket"), message);
+    } else if let Err(wrong) = address::url_parts(&node.cri_socket) {
+        let message = format!("{:?} {wrong}; expected unix://PATH", node.cri_socket);
+        report.refuse(&field("criSocket"), message);
     }
     arguments(&node.kubelet_extra_args, &field("kubeletExtraArgs"), report);
     if !["Always", "IfNotPresent", "Never"].contains(&node.image_pull_policy.as_str()) {

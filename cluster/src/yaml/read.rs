@@ -1,6 +1,6 @@
 //! YAML documents as trees, every value with its position.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
 use serde_json::{Number, Value};
@@ -120,6 +120,12 @@ pub fn document(text: &str, before: usize, report: &mut Report) -> Option<Node> 
         copied: 0,
         report,
     };
+    if let Some(at) = control(text) {
+        let at = builder.position(at.line, at.column);
+        let message = "a control character; expected it in double quotes, as \\n or \\x1B";
+        builder.report.refuse_at("", at, message);
+        return None;
+    }
     for event in Parser::new_from_str(text) {
         let taken = match event {
             Ok((event, span)) => builder.take(event, span),
@@ -138,6 +144,19 @@ pub fn document(text: &str, before: usize, report: &mut Report) -> Option<Node> 
     Some(builder.root.unwrap_or(Node { at, content }))
 }
 
+/// Where the first character is that go-yaml takes in no text, from line 1 and column 0.
+fn control(text: &str) -> Option<Position> {
+    text.split('\n').enumerate().find_map(|(number, line)| {
+        let column = line.chars().position(|c| !is_taken(c))?;
+        let line = number + 1;
+        Some(Position { line, column })
+    })
+}
+
+fn is_taken(c: char) -> bool {
+    matches!(c, '\t' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..)
+}
+
 /// An error and its position.
 type Wrong = (Position, String);
 
@@ -150,8 +169,8 @@ enum Open {
 #[derive(Default)]
 struct Entries {
     entries: Vec<(String, Node)>,
-    /// Values of merge keys.
-    merged: Vec<Node>,
+    /// The keys that stand in the mapping itself.
+    names: BTreeSet<String>,
     key: Option<Key>,
 }
 
@@ -184,6 +203,12 @@ impl Builder<'_> {
                 Err((at, "a second document; it begins after a line ---".into()))
             }
             Event::Alias(anchor) => self.alias(anchor, at),
+            // In quotes it is a key as any other.
+            Event::Scalar(text, style, _, tag)
+                if text == "<<" && is_merge(style, tag.as_deref()) && self.merges() =>
+            {
+                Ok(())
+            }
             Event::Scalar(text, style, anchor, tag) => {
                 let content = scalar(text.into_owned(), style, tag.as_deref());
                 let content = content.map_err(|message| (at, message))?;
@@ -228,7 +253,7 @@ impl Builder<'_> {
                 self.put(Node { at, content }, anchor)
             }
             Some(Open::Map(at, anchor, entries)) => {
-                let content = Content::Map(merge(entries)?);
+                let content = Content::Map(entries.entries);
                 self.put(Node { at, content }, anchor)
             }
             None => Ok(()),
@@ -245,20 +270,29 @@ impl Builder<'_> {
             Some(Open::List(_, _, items)) => items.push(node),
             Some(Open::Map(_, _, map)) => match map.key.take() {
                 None => map.key = Some(key(node)?),
-                Some(Key::Merge) => map.merged.push(node),
+                Some(Key::Merge) => merge(&mut map.entries, node)?,
                 Some(Key::Name(name, at)) => {
-                    let known = map.entries.iter_mut().find(|(key, _)| *key == name);
-                    if let Some((_, value)) = known {
-                        *value = node;
+                    if !map.names.insert(name.clone()) {
                         let message = format!("duplicate key {name:?}: the last one counts");
                         self.report.warn_at("", at, message);
-                    } else {
-                        map.entries.push((name, node));
                     }
+                    set(&mut map.entries, name, node);
                 }
             },
         }
         Ok(())
+    }
+
+    /// Whether a mapping expects a key: the next value is to be merged into it.
+    fn merges(&mut self) -> bool {
+        let Some(Open::Map(_, _, map)) = self.open.last_mut() else {
+            return false;
+        };
+        let is_key = map.key.is_none();
+        if is_key {
+            map.key = Some(Key::Merge);
+        }
+        is_key
     }
 }
 
@@ -278,10 +312,16 @@ fn weight(node: &Node) -> (usize, usize) {
     (values + 1, depth + 1)
 }
 
+/// Whether `<<` is a merge key by its style, or its tag.
+fn is_merge(style: ScalarStyle, tag: Option<&Tag>) -> bool {
+    tag.map_or(style == ScalarStyle::Plain, |tag| {
+        tag.handle == CORE && tag.suffix == "merge"
+    })
+}
+
 /// A key: go-yaml's mapping to JSON takes numbers and truth values too.
 fn key(node: Node) -> Result<Key, Wrong> {
     let name = match node.content {
-        Content::Text(text) if text == "<<" => return Ok(Key::Merge),
         Content::Text(text) => text,
         Content::Bool(bool) => bool.to_string(),
         Content::Int(int) => int.to_string(),
@@ -290,46 +330,71 @@ fn key(node: Node) -> Result<Key, Wrong> {
     Ok(Key::Name(name, node.at))
 }
 
-/// The entries with those of the merge keys that are not there yet.
-fn merge(map: Entries) -> Result<Vec<(String, Node)>, Wrong> {
-    let mut entries = map.entries;
-    for node in map.merged {
-        let all = match node.content {
-            Content::List(items) => items,
-            _ => vec![node],
+/// Sets the entries of what stands after `<<`. They take the place of those before it, as in go-yaml; of a list's mappings the first one
+/// counts.
+fn merge(entries: &mut Vec<(String, Node)>, node: Node) -> Result<(), Wrong> {
+    let all = match node.content {
+        Content::List(items) => items,
+        _ => vec![node],
+    };
+    for node in all.into_iter().rev() {
+        let Content::Map(more) = node.content else {
+            return Err((
+                node.at,
+                "expected a mapping, or a list of them, after <<".into(),
+            ));
         };
-        for node in all {
-            let Content::Map(more) = node.content else {
-                return Err((
-                    node.at,
-                    "expected a mapping, or a list of them, after <<".into(),
-                ));
-            };
-            for (name, value) in more {
-                if !entries.iter().any(|(key, _)| *key == name) {
-                    entries.push((name, value));
-                }
-            }
+        for (name, value) in more {
+            set(entries, name, value);
         }
     }
-    Ok(entries)
+    Ok(())
+}
+
+/// Sets an entry, in place of the one of the same name.
+fn set(entries: &mut Vec<(String, Node)>, name: String, node: Node) {
+    let known = entries.iter_mut().find(|(key, _)| *key == name);
+    if let Some((_, value)) = known {
+        *value = node;
+    } else {
+        entries.push((name, node));
+    }
 }
 
 fn scalar(text: String, style: ScalarStyle, tag: Option<&Tag>) -> Result<Content, String> {
-    let plain = match tag.map(|tag| (tag.handle.as_str(), tag.suffix.as_str())) {
-        None => style == ScalarStyle::Plain,
-        Some((CORE, "str") | ("!", "")) => false,
-        Some((CORE, "int" | "bool" | "null" | "float")) => true,
-        Some(_) => return Err("a tag that is not known here; expected none".into()),
+    let tag = tag.map(|tag| format!("{}{}", tag.handle, tag.suffix));
+    // A tag that is not YAML's own says nothing to go-yaml, but that this is text.
+    let kind = tag.as_deref().map(|tag| tag.strip_prefix(CORE));
+    let value = match kind.map(Option::unwrap_or_default) {
+        None if style == ScalarStyle::Plain => resolve(&text),
+        Some("binary") => return Err("base64 is not read here; expected the text itself".into()),
+        Some(kind @ ("bool" | "int" | "float" | "null" | "timestamp")) => tagged(kind, &text)?,
+        None | Some(_) => Scalar::Text,
     };
-    let value = if plain { resolve(&text) } else { Scalar::Text };
     Ok(match value {
         Scalar::Null => Content::Null,
         Scalar::Bool(bool) => Content::Bool(bool),
         Scalar::Int(int) => Content::Int(int),
-        Scalar::Float(float) => Content::Float(float),
+        Scalar::Float(float) if float.is_finite() => Content::Float(float),
+        Scalar::Float(_) => return Err("a number that JSON has not; expected a finite one".into()),
         Scalar::Date | Scalar::Merge | Scalar::Text => Content::Text(text),
     })
+}
+
+/// The value of a text with one of YAML's tags, in quotes or not.
+fn tagged(kind: &str, text: &str) -> Result<Scalar, String> {
+    let value = resolve(text);
+    let is_of_kind = matches!(
+        (kind, &value),
+        ("bool", Scalar::Bool(_))
+            | ("int", Scalar::Int(_))
+            | ("float", Scalar::Int(_) | Scalar::Float(_))
+            | ("null", Scalar::Null)
+            | ("timestamp", Scalar::Date)
+    );
+    is_of_kind
+        .then_some(value)
+        .ok_or_else(|| format!("not a value of its tag, !!{kind}"))
 }
 
 #[cfg(test)]
@@ -374,8 +439,61 @@ mod tests {
     }
 
     #[test]
+    fn what_is_merged_later_takes_the_place_of_what_was_before() {
+        let base = "x: &x {a: 1}\ny: &y {a: 2, b: 2}\nz: ";
+        for (z, a) in [
+            ("{a: 3, <<: *x}", 1),
+            ("{<<: *x, a: 3}", 3),
+            ("{<<: *x, <<: *y}", 2),
+            ("{<<: [*x, *y]}", 1),
+            ("{a: 3, !!merge <<: *x}", 1),
+            ("{a: 3, '<<': 4}", 3),
+        ] {
+            let (node, report) = read(&format!("{base}{z}\n"));
+            let z = node.unwrap().get("z").unwrap().clone();
+            assert_eq!(z.get("a").unwrap().content, Content::Int(a));
+            assert_eq!(report, Report::default());
+        }
+        let (node, _) = read("{a: 3, \"<<\": {a: 1}}");
+        assert_eq!(node.unwrap().get("a").unwrap().content, Content::Int(3));
+    }
+
+    #[test]
+    fn a_tag_says_what_a_text_is() {
+        let text = |text: &str| Content::Text(text.to_owned());
+        for (value, expected) in [
+            ("!!str 12", text("12")),
+            ("!own 12", text("12")),
+            ("! 12", text("12")),
+            ("!<tag:yaml.org,2002:str> 12", text("12")),
+            ("!!str", text("")),
+            ("!!int '12'", Content::Int(12)),
+            ("!!bool \"yes\"", Content::Bool(true)),
+            ("!!float 1", Content::Int(1)),
+            ("!!null ''", Content::Null),
+            ("!!timestamp 2026-01-02", text("2026-01-02")),
+        ] {
+            let (node, _) = read(&format!("a: {value}\n"));
+            let node = node.unwrap().get("a").unwrap().clone();
+            assert_eq!(node.content, expected, "{value}");
+        }
+        for value in ["!!int x", "!!bool 1", "!!null x", "!!timestamp x"] {
+            assert!(read(&format!("a: {value}\n")).0.is_none(), "{value}");
+        }
+    }
+
+    #[test]
     fn what_is_not_yaml_is_refused_with_its_position() {
-        for text in ["a: [1", "a: !!binary x", "a: b: c", "? [x]\n: 1\n"] {
+        for text in [
+            "a: [1",
+            "a: !!binary x",
+            "a: b: c",
+            "? [x]\n: 1\n",
+            "a: \"b\u{1}\"",
+            "a: b\u{7f}",
+            "a: [.nan]",
+            "a: -.inf",
+        ] {
             let (node, report) = read(text);
             assert!(node.is_none() && report.mistakes[0].at.is_some(), "{text}");
         }

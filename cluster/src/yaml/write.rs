@@ -3,7 +3,7 @@
 
 use std::cmp::Ordering;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use super::scalar::{Scalar, is_base_60, resolve};
 
@@ -109,7 +109,7 @@ impl Writer {
         match value {
             Value::Null => self.push("null"),
             Value::Bool(bool) => self.push(&bool.to_string()),
-            Value::Number(number) => self.push(&number.to_string()),
+            Value::Number(number) => self.push(&number_text(number)),
             Value::String(text) => self.text(text, indent, false),
             Value::Array(_) => self.push("[]"),
             Value::Object(_) => self.push("{}"),
@@ -181,6 +181,22 @@ impl Writer {
             }
         }
     }
+}
+
+/// A number as go-yaml writes it: one that is not whole has an exponent, of at least two digits, if that is below -4 or above 5.
+fn number_text(number: &Number) -> String {
+    let Some(float) = number.as_f64().filter(|_| number.is_f64()) else {
+        return number.to_string();
+    };
+    let text = format!("{float:e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((text.as_str(), "0"));
+    let exponent: i32 = exponent.parse().unwrap_or_default();
+    let is_whole = float.fract() == 0.0 && float.abs() < 9e18;
+    if is_whole || (-4..6).contains(&exponent) {
+        return number.to_string();
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
 }
 
 enum Style {
@@ -333,6 +349,22 @@ mod tests {
                 format!("k: {expected}\n"),
                 "{text:?}"
             );
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_as_by_go() {
+        for (number, expected) in [
+            (json!(5.5), "5.5"),
+            (json!(123_456.5), "123456.5"),
+            (json!(1_234_567.5), "1.2345675e+06"),
+            (json!(0.0001), "0.0001"),
+            (json!(0.000_01), "1e-05"),
+            (json!(-1e-9), "-1e-09"),
+            (json!(1e22), "1e+22"),
+            (json!(2_147_483_600), "2147483600"),
+        ] {
+            assert_eq!(write(&json!({ "k": number })), format!("k: {expected}\n"));
         }
     }
 

@@ -428,3 +428,15 @@ fn damaged_configurations_are_answered() {
     }
     assert!(refusals > whole.len(), "{refusals}");
 }
+
+#[test]
+fn probes_of_etcd_ask_loopback_where_go_takes_no_url() {
+    let config =
+        cluster("etcd: {local: {extraArgs: [{name: listen-metrics-urls, value: 'https://a:b'}]}}");
+    let etcd = manifest(&rendered(&config), "etcd");
+    let loopback = "        host: 127.0.0.1\n";
+    assert!(
+        etcd.contains(loopback) && !etcd.contains("scheme: HTTPS"),
+        "{etcd}"
+    );
+}

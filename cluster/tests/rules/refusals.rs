@@ -1,6 +1,6 @@
 //! What kubeadm refuses is refused, by the name of its field and with its position.
 
-use super::{INIT, KUBELET, cluster, errors, init, refused};
+use super::{CLUSTER, INIT, KUBELET, cluster, errors, init, refused};
 
 /// Fields, and the one that is refused.
 const CLUSTERS: &[(&str, &str)] = &[
@@ -106,7 +106,7 @@ const CLUSTERS: &[(&str, &str)] = &[
         "etcd.external.endpoints",
     ),
     (
-        "etcd: {external: {endpoints: ['a:2379']}}",
+        "etcd: {external: {endpoints: ['a:2379'], caFile: /a}}",
         "etcd.external.endpoints",
     ),
     (
@@ -131,6 +131,22 @@ const NODES: &[(&str, &str)] = &[
     ("nodeRegistration: {name: Node_1}", "nodeRegistration.name"),
     (
         "nodeRegistration: {criSocket: 'unixgram:x'}",
+        "nodeRegistration.criSocket",
+    ),
+    (
+        "nodeRegistration: {criSocket: 'unix://run containerd/x'}",
+        "nodeRegistration.criSocket",
+    ),
+    (
+        "nodeRegistration: {criSocket: 'unix:///run/%zz'}",
+        "nodeRegistration.criSocket",
+    ),
+    (
+        "nodeRegistration: {criSocket: 'unix://host:x/run'}",
+        "nodeRegistration.criSocket",
+    ),
+    (
+        "nodeRegistration: {criSocket: \"unix:///run\\tx\"}",
         "nodeRegistration.criSocket",
     ),
     (
@@ -239,4 +255,81 @@ fn a_duration_without_a_value_is_refused_where_kubeadm_reads_text() {
     let kubelet = |field: &str| refused(&format!("{INIT}---\n{KUBELET}{field}:\n"));
     assert_eq!(kubelet("syncFrequency"), ["syncFrequency"]);
     assert_eq!(kubelet("imageGCHighThresholdPercent").len(), 0);
+}
+
+#[test]
+fn what_go_takes_as_the_url_of_a_socket_is_taken() {
+    for socket in [
+        "/run/a b",
+        "unix:///a b?%zz#c",
+        "unix://:@/x",
+        "unix://host:/x",
+        "unix://[::1]:5/x",
+        "unix:x%zz",
+        "unix:",
+    ] {
+        let config = init(&format!("nodeRegistration: {{criSocket: '{socket}'}}"));
+        assert_eq!(errors(&config), [""; 0], "{socket}");
+    }
+}
+
+/// A subnet of all addresses is too large, and counts as none.
+#[test]
+fn a_subnet_of_all_addresses_is_refused_twice() {
+    for subnet in ["0.0.0.0/0", "128.0.0.0/1", "::/0"] {
+        let config = cluster(&format!("networking: {{serviceSubnet: '{subnet}'}}"));
+        assert_eq!(errors(&config).len(), 2, "{subnet}");
+    }
+}
+
+#[test]
+fn documents_are_refused_by_kubeadms_rules() {
+    let flow = "{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration}\n";
+    let json = "{\"apiVersion\": \"kubeadm.k8s.io/v1beta4\", \"kind\": \"ClusterConfiguration\"";
+    for config in [
+        format!("{INIT}---\n{flow}"),
+        format!("{INIT}---\n{json},}}\n"),
+        format!("--- !!map\n{INIT}"),
+        format!("{INIT}---{CLUSTER}"),
+        format!("{INIT}---\napiVersion: a/b/c\nkind: X\n"),
+        format!("{INIT}---\napiVersion: a/\nkind: X\n"),
+        format!("{INIT}---\napiVersion: /v1\nkind: X\n"),
+        cluster("other: {x: .nan}"),
+        cluster("clusterName: \"a\u{1}\""),
+    ] {
+        assert_eq!(errors(&config).len(), 1, "{config}");
+    }
+    for config in [
+        format!("---\n{flow}---\n{INIT}"),
+        format!("{INIT}---\n{json}}}\n"),
+        format!("{INIT}---\n{{apiVersion: kubeadm.k8s.io/v1beta4, kind: ResetConfiguration}}\n"),
+        format!("{INIT}---\napiVersion: apps/v1\nkind: 5\n"),
+    ] {
+        assert_eq!(errors(&config), [""; 0], "{config}");
+    }
+}
+
+/// Endpoints for HTTP are those of etcd, unless others are given: a mistake is one of both.
+#[test]
+fn endpoints_of_etcd_are_what_go_takes_as_urls() {
+    let external = |fields: &str| errors(&cluster(&format!("etcd: {{external: {{{fields}}}}}")));
+    for endpoint in ["https://a:x", "https://a b", "//a:1", "1a:2", ""] {
+        let errors = external(&format!("endpoints: ['{endpoint}']"));
+        let fields = errors.iter().map(|error| error.split(": ").next());
+        let expected = ["etcd.external.endpoints", "etcd.external.httpEndpoints"];
+        assert!(fields.eq(expected.map(Some)), "{errors:?}");
+    }
+    assert_eq!(external("endpoints: [''], caFile: /a").len(), 3);
+    for endpoint in ["a:2379", "http://a", "HTTPS://[fd00::1]:2379/p?q"] {
+        let errors = external(&format!("endpoints: ['{endpoint}']"));
+        assert_eq!(errors, [""; 0], "{endpoint}");
+    }
+}
+
+#[test]
+fn a_subnet_of_pods_has_14_addresses() {
+    let manager = "controllerManager: {extraArgs: [{name: allocate-node-cidrs, value: 'false'}]}";
+    let pods = |subnet: &str| cluster(&format!("networking: {{podSubnet: {subnet}}}\n{manager}"));
+    assert!(errors(&pods("10.244.0.0/28")).is_empty());
+    assert_eq!(refused(&pods("10.244.0.0/29")), ["networking.podSubnet"]);
 }
