@@ -226,7 +226,7 @@ pub(crate) fn url_parts(url: &str) -> Result<(&str, &str), &'static str> {
         return Err("has a % without two hexadecimal digits behind it");
     }
     if !is_url_host(host) {
-        return Err("has a host that is none, or a port that is no number");
+        return Err("has a host that is not valid, or a port that is not a number");
     }
     Ok((scheme, host))
 }
