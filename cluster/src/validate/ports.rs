@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use crate::types::{Cluster, Component, Init, argument};
 
-/// etcd's ports, and what each is for.
-const ETCD: [(i64, &str); 3] = [
-    (2379, "etcd's clients"),
-    (2380, "etcd's other members"),
-    (2381, "etcd's metrics"),
+/// etcd's ports, what each is for, and the argument that gives others.
+const ETCD: [(i64, &str, &str); 3] = [
+    (2379, "etcd's clients", "listen-client-urls"),
+    (2380, "etcd's other members", "listen-peer-urls"),
+    (2381, "etcd's metrics", "listen-metrics-urls"),
 ];
 
 /// Those of each node, each with what has it, by the configurations of the kubelet and, where it runs, of kube-proxy.
@@ -43,8 +43,19 @@ pub(crate) fn of_control_plane(init: &Init, cluster: &Cluster) -> Vec<(i64, &'st
         (manager, "the controller manager"),
         (secure(&cluster.scheduler, 10259), "the scheduler"),
     ];
-    if cluster.etcd.local.is_some() {
-        all.extend(ETCD);
+    if let Some(local) = &cluster.etcd.local {
+        for (port, whose, name) in ETCD {
+            match argument(&local.extra_args, name) {
+                Some(urls) => all.extend(ports(urls).map(|port| (port, whose))),
+                None => all.push((port, whose)),
+            }
+        }
     }
     all
+}
+
+/// The ports of URLs with commas between them, as etcd takes them.
+fn ports(urls: &str) -> impl Iterator<Item = i64> {
+    let last = |url: &str| url.trim_end_matches('/').rsplit(':').next()?.parse().ok();
+    urls.split(',').filter_map(move |url| last(url.trim()))
 }

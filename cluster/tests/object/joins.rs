@@ -341,13 +341,16 @@ fn a_balancer_has_a_port_that_nothing_else_of_its_node_has() {
     let on = |port: u16, rest: &str| format!("[balancer]\nenabled = true\nport = {port}\n{rest}");
     let moved = "[api-server]\nport = 8443\n[scheduler]\nargs = { secure-port = \"10359\" }\n\
                  [kubelet.config]\nport = 10350\nhealthzPort = 0\n\
-                 [proxy]\nconfig = { metricsBindAddress = \"0.0.0.0:10349\" }\n";
+                 [proxy]\nconfig = { metricsBindAddress = \"0.0.0.0:10349\" }\n\
+                 [etcd]\nargs = { listen-metrics-urls = \"http://127.0.0.1:2391,http://[::1]:2392/\" }\n";
     for (port, rest, whose) in [
         (6443, "", "the API server"),
         (8443, moved, "the API server"),
         (2379, "", "etcd's clients"),
         (2380, "", "etcd's other members"),
         (2381, "", "etcd's metrics"),
+        (2391, moved, "etcd's metrics"),
+        (2392, moved, "etcd's metrics"),
         (10250, "", "the kubelet"),
         (10350, moved, "the kubelet"),
         (10248, "", "the kubelet's health check"),
@@ -364,7 +367,7 @@ fn a_balancer_has_a_port_that_nothing_else_of_its_node_has() {
         );
         assert_eq!(refused(&on(port, rest)), [expected]);
     }
-    for port in [6443, 10248, 10249, 10250, 10259] {
+    for port in [2381, 6443, 10248, 10249, 10250, 10259] {
         assert_eq!(taken(&on(port, moved)).balancer.port, port);
     }
     let without_proxy = on(10249, "[proxy]\nenabled = false\n");
