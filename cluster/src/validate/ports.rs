@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::address::url_parts;
 use crate::types::{Cluster, Component, Init, argument};
 
 /// etcd's ports, what each is for, and the argument that gives others.
@@ -56,6 +57,6 @@ pub(crate) fn of_control_plane(init: &Init, cluster: &Cluster) -> Vec<(i64, &'st
 
 /// The ports of URLs with commas between them, as etcd takes them.
 fn ports(urls: &str) -> impl Iterator<Item = i64> {
-    let last = |url: &str| url.trim_end_matches('/').rsplit(':').next()?.parse().ok();
+    let last = |url: &str| url_parts(url).ok()?.1.rsplit(':').next()?.parse().ok();
     urls.split(',').filter_map(move |url| last(url.trim()))
 }
